@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.judge.statistics.intervals import mean_interval
-from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, is_steady
+from mixmark.harness.judge.statistics.intervals import MOST_BLOCKS, is_steady, mean_interval
 from mixmark.harness.judge.statistics.timestamps import Floats
 
 STEP_S = 0.1

@@ -145,7 +145,7 @@ def title(row: BestRoutes, rows: Sequence[BestRoutes]) -> str:
 
 
 def _title(work: SuiteWork) -> str:
-    return f"{figures.name(work.suite)}, {work.scenario}, {work.weight_class}-bit weights"
+    return figures.name(work.label, figures.LONGEST)
 
 
 def rate(best: BestRoute) -> str:

@@ -60,11 +60,9 @@ def throughput(row: Solo) -> tuple[str, ...]:
 
     If the row has no throughput, or one that does not count, the status comes first: (screened, 4.11 tok/s).
     """
-    if row.status in ("invalid", "not audited yet", "screened") and row.units_per_s is not None:
+    if row.status != "ok" and not (row.status == "unaudited" and row.route.hosted):
         runs = [f"median of {row.runs} runs"] if row.status == "screened" and row.runs > 1 else []
-        return row.status, rate(row.units_per_s, row.names.short), *runs
-    if row.status not in ("ok", "unaudited"):
-        return (row.status,)
+        return (row.status,) if row.units_per_s is None else (row.status, rate(row.units_per_s, row.names.short), *runs)
     parts = [rate(row.units_per_s, row.names.short)]
     several = row.runs > 1
     if row.units_per_s and (half := within(row.units_per_s)):

@@ -210,12 +210,12 @@ NOTHING = Estimate(0.0)
 
 def _counted(row: Solo) -> float:
     """The rate of a measured route, or 0."""
-    return row.speed if row.status == "ok" else 0.0
+    return row.speed if row.stands else 0.0
 
 
 def _drawn(row: Solo) -> Estimate:
     """The rate that is drawn: of a measured route, or of screening runs."""
-    return row.units_per_s or NOTHING if row.status in ("ok", "screened") else NOTHING
+    return row.units_per_s or NOTHING if row.stands or row.status == "screened" else NOTHING
 
 
 def _limit(row: Solo) -> float | None:

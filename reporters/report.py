@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from mixmark.harness.contracts.schema import Result, Route, System
+from mixmark.harness.contracts.schema import Result, System
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import Experiment, installed
@@ -102,7 +102,6 @@ def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iter
         yield Heading(figures.HOSTED, "hosted")
         yield measurements.table(assessment.hosted, assessment)
     yield from _matrix(assessment)
-    yield from _adaptability(assessment)
     yield from _ceilings(assessment)
     for experiment, found in _experiments(assessment):
         yield from experiment.section(assessment, found)
@@ -143,36 +142,6 @@ def _matrix(assessment: Assessment) -> Iterator[Block]:
 
 def _relative(found: Relative, short: str) -> str:
     return f"{figures.ratio(found)}\n{figures.rate(found.per_s, short)}" if found.per_s else UNKNOWN
-
-
-def _adaptability(assessment: Assessment) -> Iterator[Block]:
-    """What each device keeps of its roofline on ssm. Nothing if llm or ssm was not measured."""
-    names = figures.device_names(assessment.result)
-
-    def kept(route: Route, fraction: float) -> str:
-        return f"{figures.roofline(fraction)} by {figures.name(route.adapter)} {route.precision}"
-
-    rows = [
-        (
-            names[each.device],
-            kept(each.llm, each.llm_fraction),
-            kept(each.ssm, each.ssm_fraction),
-            figures.significant(each.ratio),
-        )
-        for each in assessment.adaptability
-    ]
-    if not {"llm", "ssm"} <= {solo.route.suite for solo in assessment.solos}:
-        return
-    yield Heading("Adaptability", "adaptability")
-    if rows:
-        yield Table("", ("device", "roofline of llm", "roofline of ssm", "adaptability"), rows, text_columns=3)
-        yield Paragraph(
-            "The fraction of the roofline that the device reaches on a state-space model, divided by its fraction on a "
-            "transformer of about as many weights. It is no part of a score.",
-            style="quiet",
-        )
-    else:
-        yield Paragraph("Unknown: no device has a fraction of its roofline on both llm and ssm. The findings say why.")
 
 
 def _ceilings(assessment: Assessment) -> Iterator[Block]:

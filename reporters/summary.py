@@ -14,7 +14,7 @@ from statistics import median
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge import references, screening
+from mixmark.harness.judge import references, solo_rates
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy import total as machine_energy
 from mixmark.harness.judge.findings import words
@@ -252,7 +252,7 @@ def _score(assessment: Assessment) -> str:
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
     names = figures.device_names(assessment.result)
     models = {device.id: device.name for device in assessment.result.devices if device.name and not device.on_host}
-    tried = screening.rates_per_s(assessment.measured.values())
+    tried = solo_rates.screened_per_s(assessment.measured.values())
     for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
         own = [row for row in assessment.solos if row.route.suite == suite]
         best = _best_routes(own, models)
@@ -261,8 +261,8 @@ def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
     failed = min(own, key=lambda row: WORST.index(row.status) if row.status in WORST else len(WORST))
-    voids = (words(each) for each in findings if each.about == failed.key and each.voids)
-    why = failed.failure.message if failed.failure else next(voids, "only a quick check of seconds")
+    of_it = (each for each in findings if each.about == failed.key and (each.voids or each.code == "audited.unasked"))
+    why = failed.failure.message if failed.failure else next(map(words, of_it), "only a quick check of seconds")
     suite, reason = figures.name(failed.route.suite), figures.name(why, LONGEST_FAILURE)
     return SuiteLine(suite, failed.status, _route(failed, names), reason)
 
@@ -277,12 +277,12 @@ def _best_line(
         rate += f" {half}"
     if first.scenario == "server" and not first.is_highest_rate:
         others = []  # the rate is the requested one on every route
-    parts = [f"{significant(_rate(first) / _rate(row))} × {_route(row, names)}" for row, *_ in others]
+    parts = [f"{significant(first.speed / row.speed)} × {_route(row, names)}" for row, *_ in others]
     parts += _tried(first, own, names, tried)
     left_out = len(parts) - MOST_OTHERS
     parts = parts[:MOST_OTHERS]
     if alike:
-        times = significant(_rate(first) / _rate(alike[-1]))
+        times = significant(first.speed / alike[-1].speed)
         parts.insert(0, f"the fastest of {len(alike) + 1} equal devices, {times} × the slowest")
     if left_out > 0:
         parts.append(f"{left_out} more")
@@ -299,8 +299,8 @@ def _tried(
     own_per_s = median(tried.get(first.route.key, (0.0,)))
     known = [row for row in only_tried if row.units_per_s and own_per_s]
     lead = "quick check: "
-    for row in sorted(known, key=_rate, reverse=True):
-        yield f"{lead}{significant(own_per_s / _rate(row))} × as fast as {_route(row, names)}"
+    for row in sorted(known, key=lambda row: row.speed, reverse=True):
+        yield f"{lead}{significant(own_per_s / row.speed)} × as fast as {_route(row, names)}"
         lead = ""
 
 
@@ -320,20 +320,16 @@ def _best_routes(own: Sequence[Solo], models: Mapping[str, str]) -> list[list[So
     All are of the scenario of the fastest one, since rates of two scenarios do not compare. A server's rate is its
     arrival rate, so servers are listed only if there is no other scenario.
     """
-    known = [row for row in own if row.counts] or [row for row in own if row.status == "ok" and row.units_per_s]
-    scenario = max(known, key=_rate).scenario if known else ""
+    known = [row for row in own if row.counts] or [row for row in own if row.stands]
+    scenario = max(known, key=lambda row: row.speed).scenario if known else ""
     fastest = {}
-    for row in sorted((row for row in known if row.scenario == scenario), key=_rate):
+    for row in sorted((row for row in known if row.scenario == scenario), key=lambda row: row.speed):
         fastest[row.route.key] = row
     alike: dict[tuple[str, str, str], list[Solo]] = defaultdict(list)
-    for row in sorted(fastest.values(), key=_rate, reverse=True):
+    for row in sorted(fastest.values(), key=lambda row: row.speed, reverse=True):
         route = row.route
         alike[models.get(route.device, route.device), route.adapter, route.precision].append(row)
     return list(alike.values())
-
-
-def _rate(row: Solo) -> float:
-    return row.speed
 
 
 def _route(row: Solo, names: dict[str, str]) -> str:

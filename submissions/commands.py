@@ -21,14 +21,8 @@ if TYPE_CHECKING:
     from mixmark.submissions.entry import Declaration, EntryVerdict
 
 ENTRIES = Path("submissions/entries")
-NEEDED = {
-    "organisation": ("--org", "Organisation that enters the system"),
-    "system": ("--system", "Name of the system"),
-    "availability": ("--availability", "Availability: available, preview or research"),
-    "form_factor": ("--form-factor", "Form factor, such as laptop, desktop or rack server"),
-    "origin": ("--origin", "Makers and countries of hardware and software"),
-}
-"""The flag and the question of each fact that a declaration must hold."""
+NEEDED = ("organisation", "system", "availability", "form_factor", "origin")
+"""The facts that a declaration must hold."""
 
 SIGNERS = click.option(
     "--allowed-signers",
@@ -170,26 +164,25 @@ def _declaration(path: Path | None, flags: dict[str, Any]) -> Declaration:
     """The declaration of a file and of flags; missing facts are asked on a terminal."""
     from pydantic import ValidationError
 
+    from mixmark.harness.plan.mixes import words_of
     from mixmark.submissions.entry import Declaration
 
     declared: dict[str, Any] = {}
     if path is not None:
         declared = read_toml(path, "the declaration", "docs/capabilities/submissions/submit.md shows such a file")
     declared |= {name: value for name, value in flags.items() if value is not None}
-    missing = [name for name in NEEDED if name not in declared]
+    options = {option.name: option for option in submit.params if isinstance(option, click.Option)}
+    missing = [options[name] for name in NEEDED if name not in declared]
     if missing and not asks():
-        named = ", ".join(NEEDED[name][0] for name in missing)
+        named = ", ".join(option.opts[0] for option in missing)
         raise UsageError(f"an entry needs {named}", "give them as flags, or in a file by --declaration")
-    for name in missing:
-        declared[name] = click.prompt(NEEDED[name][1])
+    for option in missing:
+        declared[str(option.name)] = click.prompt(str(option.help).rstrip("."))
     try:
         return Declaration.model_validate(declared)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the declaration"
-        raise UsageError(
-            f"{where}: {first['msg']}", "docs/capabilities/submissions/submit.md lists what a declaration holds"
-        ) from error
+        hint = "docs/capabilities/submissions/submit.md lists what a declaration holds"
+        raise UsageError(words_of(error), hint) from error
 
 
 def asks() -> bool:

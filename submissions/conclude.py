@@ -17,8 +17,7 @@ from mixmark.harness.judge.findings import in_full, words
 from mixmark.harness.judge.references import retained
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
-from mixmark.harness.judge.statistics.copies import fingerprint
-from mixmark.harness.judge.statistics.timestamps import Floats
+from mixmark.harness.judge.statistics.timestamps import Floats, fingerprint
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.submissions.entry import (
@@ -93,7 +92,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         disturbed=tuple(map(in_full, verdict.reasons)) if verdict.word == "disturbed" else (),
         retained=retained(assessment.score, assessment.diagnoses),
         load=_load(assessment.experiments.get("ladder")),
-        solos=tuple(solo for solo in assessment.solos if solo.status == "ok" and solo.units_per_s),
+        solos=tuple(solo for solo in assessment.solos if solo.stands),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
 
@@ -107,7 +106,7 @@ def entry(
     """
     score, first = whole(results), results[0]
     assert score.mixes_per_hour is not None  # its caller saw to it
-    open_by, peak_by, unranked = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by, _unranked_by))
+    open_by, peak_by = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by))
     division: Division = "open" if open_by else "closed"
     tuning: Tuning = "peak" if peak_by else "base"
     disturbed = tuple(dict.fromkeys(why for result in results for why in result.disturbed))
@@ -119,7 +118,7 @@ def entry(
         division=division,
         tuning=tuning,
         grade=score.grade,
-        ranked=not unranked,
+        ranked=score.grade != "indicative",
         disturbed=bool(disturbed),
         weight_class=cast(WeightClass, score.weight_class),
         boundary=score.boundary,
@@ -128,7 +127,6 @@ def entry(
             "division": open_by,
             "tuning": peak_by,
             "grade": tuple(map(words, score.missing)),
-            "ranked": unranked,
             "disturbed": disturbed,
             "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
             "boundary": (_boundary(score),),
@@ -210,12 +208,6 @@ def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
 
 def _with_options(result: Contribution) -> Iterator[str]:
     return (f"the suite {route.suite} has options" for route in result.routes if route.suite_options)
-
-
-def _unranked_by(results: Sequence[Contribution]) -> Iterator[str]:
-    score = whole(results)
-    if score.grade == "indicative":
-        yield from map(words, score.missing)
 
 
 def _boundary(score: Score) -> str:

@@ -288,7 +288,8 @@ class Entry(Fact):
     """The lowest level of the four aspects of the energy measurement. None if there is no MX."""
     reasons: dict[str, tuple[str, ...]]
     """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, disturbed,
-    weight_class, boundary. A class that lacks nothing may have no reason."""
+    weight_class, boundary. A class that lacks nothing may have no reason. `ranked`: what costs the rank beside the
+    grade."""
     mixes_per_hour: Estimate
     """TX."""
     mixes_per_kwh: Estimate | None

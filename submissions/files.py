@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Fact
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.plan.mixes import words_of
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions.entry import MANIFEST, SIGNATURE, File, Manifest, Signed
 
@@ -37,9 +38,7 @@ def read(kind: type[AFact], content: bytes) -> AFact:
     try:
         fact = kind.model_validate_json(content, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{where}: {first['msg']}" if where else first["msg"]) from error
+        raise ValueError(words_of(error)) from error
     if written(fact) != content:
         raise ValueError("its layout, the order of its names or a number is not as Mixmark writes it")
     return fact

@@ -22,6 +22,7 @@ from typing import Any
 from mixmark.harness.contracts.device_ids import local, part_of
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Device, Result
+from mixmark.harness.plan.phases import key_of
 
 SHORTEST = 3  # letters of a host's or user's name that is searched for: shorter names are parts of many words
 PUBLIC = ("/sys", "/dev", "/proc", "/usr", "/opt", "/lib", "/lib64", "/bin", "/sbin", "/etc/os-release")
@@ -69,6 +70,7 @@ class Redactor:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self._public: set[tuple[str, bool]] = set()
         known = sorted({(text, kind) for text, kind in self.words if _private(text)}, key=lambda word: -len(word[0]))
         self._known = [
             (re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(text)}(?![A-Za-z0-9])"), kind) for text, kind in known
@@ -81,6 +83,14 @@ class Redactor:
 
     def text(self, text: str, version: bool = False) -> str:
         """The text without private parts. version: whether it is a version number, and thus no IP address."""
+        if (text, version) in self._public:  # most texts of a result come again and again
+            return text
+        clean = self._cleaned(text, version)
+        if clean == text:
+            self._public.add((text, version))
+        return clean
+
+    def _cleaned(self, text: str, version: bool) -> str:
         for old, new in self.devices.items():
             text = self._device(text, old, new)
         text = re.sub(PATH, self._path, text)
@@ -109,6 +119,7 @@ class Redactor:
     def result(self, result: Result) -> Result:
         """The result without private texts. Raises ResultError if it is not valid afterwards."""
         self.devices |= _new_ids(result.devices, self.devices)
+        self._public.clear()
         content = self.content(result.model_dump(mode="json"))
         for record, fields in zip(result.records, content["records"], strict=True):
             fields["completions"] = record.completions
@@ -124,19 +135,19 @@ class Redactor:
         return self._replaced(what, found[0])
 
     def _replaced(self, what: str, old: str) -> str:
-        if re.fullmatch(rf"{_slug(what)}-[0-9]+", old):  # an earlier redaction replaced it
+        if re.fullmatch(rf"{key_of(what)}-[0-9]+", old):  # an earlier redaction replaced it
             return old
         key = what, old
         if key not in self.new:
             self.counts[what] += 1
-            self.new[key] = f"{_slug(what)}-{self.counts[what]}"
+            self.new[key] = f"{key_of(what)}-{self.counts[what]}"
         self.times[key] += 1
         return self.new[key]
 
     def _device(self, text: str, old: str, new: str) -> str:
         """Replaces a device's id: in full, without its kind, and as in the keys of records."""
         (kind, number), (_, fresh) = old.split(":", 1), new.split(":", 1)
-        forms = {old: new, number: fresh, _slug(old): f"{_slug(kind)}-{fresh}", _slug(number): fresh}
+        forms = {old: new, number: fresh, key_of(old): f"{key_of(kind)}-{fresh}", key_of(number): fresh}
         for form, by in forms.items():
             found = re.compile(rf"(?i)(?<![A-Za-z0-9]){re.escape(form)}(?![A-Za-z0-9])")
             text, times = found.subn(by, text)
@@ -182,22 +193,8 @@ def own_names() -> list[tuple[str, str]]:
 def private(content: Any) -> Iterator[tuple[str, str]]:
     """(kind, text) of each private text in parsed JSON, which a redaction would have removed."""
     redactor = Redactor()
-    for text, version in set(_texts(content)):
-        redactor.text(text, version)
+    redactor.content(content)
     yield from ((removed.what, removed.old) for removed in redactor.removed)
-
-
-def _texts(content: Any, version: bool = False) -> Iterator[tuple[str, bool]]:
-    """Each text in parsed JSON, and whether it is a version number."""
-    if isinstance(content, str):
-        yield content, version
-    elif isinstance(content, list):
-        for item in content:
-            yield from _texts(item, version)
-    elif isinstance(content, dict):
-        for name, value in content.items():
-            yield name, version
-            yield from _texts(value, version or name in VERSIONS)
 
 
 def host_names(result: Result) -> Iterator[tuple[str, str]]:
@@ -229,11 +226,6 @@ def _new_ids(devices: Sequence[Device], known: Mapping[str, str]) -> dict[str, s
 def _unique(id: str) -> bool:
     """Whether an id is unique among all devices that were ever made."""
     return re.search(r"(?:[0-9a-fA-F]-?){8}", id.partition(":")[2]) is not None
-
-
-def _slug(id: str) -> str:
-    """The id as in the keys of records."""
-    return re.sub(r"[^a-z0-9.]+", "-", id.lower())
 
 
 def _private(word: str) -> bool:

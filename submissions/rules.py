@@ -17,8 +17,7 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import BUILT_IN, Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.statistics.copies import copies
-from mixmark.harness.judge.statistics.timestamps import Floats
+from mixmark.harness.judge.statistics.timestamps import Floats, copies
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.submissions import files
@@ -49,7 +48,7 @@ class AcceptedEntry:
 def links(submission: Submission) -> Breaches:
     """An entry holds only files and folders: no links, devices or pipes."""
     tree = submission.tree
-    for name in tree.irregular:
+    for name in sorted(tree.irregular):
         yield name, "it is a link, a device or a pipe"
 
 

@@ -12,8 +12,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,16 +47,16 @@ NUMBERED = re.compile(rf"{RESULTS}/([1-9][0-9]{{0,3}})")
 """The folder of a result."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EntryTree:
     """The files below an entry's folder. None of them was opened."""
 
-    sizes: dict[str, int]
+    sizes: dict[str, int] = field(default_factory=dict)
     """The size of each file in bytes, by its path below the folder."""
-    folders: frozenset[str]
-    irregular: tuple[str, ...]
+    folders: set[str] = field(default_factory=set)
+    irregular: list[str] = field(default_factory=list)
     """The links, devices and pipes, which are neither files nor folders."""
-    truncated: Reason | None
+    truncated: Reason | None = None
     """Why the listing stopped early. None if it is complete."""
 
     @property
@@ -70,16 +70,16 @@ class EntryTree:
         return sorted(name for name in self.sizes if CONFORMANCE.fullmatch(name))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EntryResults:
     """The results of an entry, each opened and judged. Their timestamps and samples are not kept."""
 
-    contributions: tuple[Contribution, ...]
-    errors: dict[str, str]
+    contributions: list[Contribution] = field(default_factory=list)
+    errors: dict[str, str] = field(default_factory=dict)
     """Why a result does not open, by its folder."""
-    differences: tuple[tuple[str, str], ...]
+    differences: list[tuple[str, str]] = field(default_factory=list)
     """(file, difference) for each file that is not as the store writes it."""
-    private: tuple[tuple[str, str, str], ...]
+    private: list[tuple[str, str, str]] = field(default_factory=list)
     """(file, kind, text) of each private text, which a redaction would have removed."""
 
 
@@ -151,7 +151,7 @@ class Submission:
         return _opened(self)
 
     @property
-    def contributions(self) -> tuple[Contribution, ...]:
+    def contributions(self) -> Sequence[Contribution]:
         """What each result that opened contributes to the entry."""
         return self.results.contributions
 
@@ -164,44 +164,39 @@ class Submission:
 
 
 def _tree(folder: Path) -> EntryTree:
+    tree = EntryTree()
     if folder.is_symlink():
-        return EntryTree({}, frozenset(), (".",), None)
-    sizes: dict[str, int] = {}
-    folders: set[str] = set()
-    irregular: list[str] = []
-    truncated: Reason | None = None
+        tree.irregular.append(".")
+        return tree
     waiting = [("", 0)]
-    while waiting and not truncated:
+    while waiting and not tree.truncated:
         below, depth = waiting.pop()
         with os.scandir(folder / below) as inside:
             for item in inside:
                 name = f"{below}/{item.name}" if below else item.name
                 status = item.stat(follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
-                    folders.add(name)
+                    tree.folders.add(name)
                     waiting.append((name, depth + 1))
                 elif stat.S_ISREG(status.st_mode):
-                    sizes[name] = status.st_size
+                    tree.sizes[name] = status.st_size
                 else:
-                    irregular.append(name)
+                    tree.irregular.append(name)
                 if depth >= MAX_DEPTH:
-                    truncated = f"its folders are nested more than {MAX_DEPTH} deep"
-                if len(sizes) + len(folders) + len(irregular) > MAX_FILES:
-                    truncated = f"it holds more than {MAX_FILES} files"
-                if truncated:
+                    tree.truncated = f"its folders are nested more than {MAX_DEPTH} deep"
+                if len(tree.sizes) + len(tree.folders) + len(tree.irregular) > MAX_FILES:
+                    tree.truncated = f"it holds more than {MAX_FILES} files"
+                if tree.truncated:
                     break
-    if sum(sizes.values()) > MAX_ENTRY_BYTES:
-        truncated = truncated or f"its files are larger than {MAX_ENTRY_BYTES >> 30} GiB together"
-    return EntryTree(sizes, frozenset(folders), tuple(sorted(irregular)), truncated)
+    if sum(tree.sizes.values()) > MAX_ENTRY_BYTES:
+        tree.truncated = tree.truncated or f"its files are larger than {MAX_ENTRY_BYTES >> 30} GiB together"
+    return tree
 
 
 def _opened(submission: Submission) -> EntryResults:
-    contributions: list[Contribution] = []
-    errors: dict[str, str] = {}
-    differences: list[tuple[str, str]] = []
-    private: list[tuple[str, str, str]] = []
+    found = EntryResults()
     for name, document in {DECLARATION: submission.declaration, **submission.reports}.items():
-        private += [(name, *found) for found in redact.private(document.model_dump(mode="json"))]
+        found.private += [(name, *each) for each in redact.private(document.model_dump(mode="json"))]
     sums = {file.path: file.sha256 for file in submission.manifest.files}
     for number in submission.tree.numbers:
         home = f"{RESULTS}/{number}"
@@ -209,22 +204,22 @@ def _opened(submission: Submission) -> EntryResults:
         try:
             result = store.open(folder)
         except ResultError as error:
-            errors[home] = str(error).replace(f"{submission.folder}/", "")
+            found.errors[home] = str(error).replace(f"{submission.folder}/", "")
             continue
         if max(len(result.devices), len(result.domains)) > MAX_PARTS:
-            errors[home] = f"it has more than {MAX_PARTS} devices or energy sources"
+            found.errors[home] = f"it has more than {MAX_PARTS} devices or energy sources"
             continue
         assessment = judge_stored(result)
         if assessment.contradiction:
-            errors[home] = f"it contradicts itself: {assessment.contradiction}"
+            found.errors[home] = f"it contradicts itself: {assessment.contradiction}"
             continue
         content = result.model_dump(mode="json")
         raw = {path.rpartition("/")[2]: sha256 for path, sha256 in sums.items() if path.startswith(f"{home}/raw/")}
-        differences += [(f"{home}/{name}", text) for name, text in _differences(result, content, folder, raw)]
-        private += [(home, *found) for found in redact.private(content)]
-        private += [(home, "device", id) for id in redact.private_ids(result)]
-        contributions.append(conclude.contribution_of(number, assessment, sums[f"{home}/{store.SUMS}"]))
-    return EntryResults(tuple(contributions), errors, tuple(differences), tuple(private))
+        found.differences += [(f"{home}/{name}", text) for name, text in _differences(result, content, folder, raw)]
+        found.private += [(home, *each) for each in redact.private(content)]
+        found.private += [(home, "device", id) for id in redact.private_ids(result)]
+        found.contributions.append(conclude.contribution_of(number, assessment, sums[f"{home}/{store.SUMS}"]))
+    return found
 
 
 def _known_then(content: Any, written: Any) -> Any:

@@ -26,8 +26,8 @@ def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
     yield "tuning", entry.tuning, why["tuning"] or "built-in adapters with one setting for all suites"
     better = {"official": "nothing is missing", "ranked": "not official", "indicative": "no rank"}[entry.grade]
     yield "grade", entry.grade, ": ".join(filter(None, (better, why["grade"])))
-    if beside := [reason for reason in entry.reasons.get("ranked", ()) if reason not in entry.reasons.get("grade", ())]:
-        yield "rank", "none", "; ".join(beside)
+    if why["ranked"]:
+        yield "rank", "none", why["ranked"]
     if entry.disturbed:
         yield "verdict", "disturbed", why["disturbed"]
     yield "weights", f"{entry.weight_class} bit", why["weight_class"]

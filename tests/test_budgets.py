@@ -19,18 +19,18 @@ BUDGETS = {
     "resources": 210,
     "plugins": 650,
     "plan": 980,
-    "judge": 5170,
+    "judge": 5100,
     "adapters": 2120,
-    "meters": 640,
+    "meters": 690,
     "record": 540,
     "worker": 2440,
     "machine": 1880,
     "measure": 2960,
     "cli": 1630,
-    "reporters": 2300,
+    "reporters": 2265,
     "suites": 2650,
 }
-"""The rooms of the harness, and what else a score needs. Together 25,460 lines; the goal is 24,400."""
+"""The rooms of the harness, and what else a score needs. Together 25,355 lines; the goal is 24,400."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

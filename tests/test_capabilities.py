@@ -17,7 +17,6 @@ CAPABILITIES = sorted(path.parent for path in FOLDER.glob("*/__init__.py"))
 MANIFEST = (ROOT / "harness/plugins/built_in.toml").read_text("utf-8")
 HOMONYMS = {
     "endpoint": "the starter of a runner that asks a server",
-    "ssm": "a suite of the figure adaptability, which is still to be moved",
     "hosts": "facts of a result over several hosts, which the core judges",
     "paths": "of files",
     "policies": "the kind of plugins, which assign the requests of any experiment",

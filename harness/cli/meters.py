@@ -49,9 +49,8 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     if context.invoked_subcommand:
         refuse_before_subcommand(context)
         return
-    from mixmark.harness.judge.energy.coverage import antichain, needed, rivals, unmetered
     from mixmark.harness.judge.energy.reading import SHORT_WINDOWS
-    from mixmark.harness.judge.energy.total import CLAIM
+    from mixmark.harness.judge.energy.total import CLAIM, antichain, needed, rivals, unmetered
     from mixmark.harness.machine import config as configuration
     from mixmark.harness.machine import setup
     from mixmark.harness.measure import meter_trial
@@ -135,7 +134,7 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
     """
     from mixmark.harness.cli.machine_lock import reserve
     from mixmark.harness.contracts.errors import choose_by_name
-    from mixmark.harness.judge.energy.coverage import antichain, needed, unmetered
+    from mixmark.harness.judge.energy.total import antichain, needed, unmetered
     from mixmark.harness.machine import config as configuration
     from mixmark.harness.machine import setup
     from mixmark.harness.measure import meter_trial

@@ -19,7 +19,7 @@ from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import interference, registered
 from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.score import Score
-from mixmark.harness.judge.solo import Adaptability, Matrix, Solo
+from mixmark.harness.judge.solo import Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
 from mixmark.harness.plugins.experiments import installed
 
@@ -71,8 +71,6 @@ class Assessment:
     """The solo measurements of hosted services, whose outputs cannot be audited."""
     matrix: Matrix | None
     """The devices compared. None if fewer than two were measured."""
-    adaptability: tuple[Adaptability, ...]
-    """What each device keeps of its roofline on ssm, relative to llm. Empty if no device has a fraction on both."""
     score: Score | None
     """None if no mix was asked for, or none was run yet."""
     diagnoses: Mapping[str, Diagnosis]
@@ -123,7 +121,9 @@ class Assessment:
 
     @cached_property
     def _experiments(self) -> Mapping[str, object]:
-        figures = {name: each.figures(self) for name, each in installed().items() if name in self.result.experiments}
+        asked = self.result.experiments
+        shown = (each for each in installed().values() if each.of_any_result or each.name in asked)
+        figures = {each.name: each.figures(self) for each in shown}
         return {name: each for name, each in figures.items() if each is not None}
 
     @property
@@ -174,7 +174,6 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         solos=solos,
         hosted=hosted,
         matrix=solo.matrix(result, solos),
-        adaptability=solo.adaptability(solos),
         score=evidence.score,
         diagnoses=evidence.diagnoses,
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),

@@ -100,7 +100,7 @@ class Diagnosis:
         return _lowest(run, self.bound_per_hour)
 
     def lowest_of_plan(self, run: ScoredRun) -> float:
-        """The same for the bound that the rates alone gave before the mix."""
+        """`lowest_kappa` against the bound that was planned before the mix."""
         return _lowest(run, Estimate.within(self.plan.bound_per_s * HOUR_S, self.bound_per_hour.half_width))
 
 

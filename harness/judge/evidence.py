@@ -22,15 +22,15 @@ from mixmark.harness.contracts.schema import (
     System,
 )
 from mixmark.harness.contracts.seeds import schedule
-from mixmark.harness.judge import hosts, roofline
+from mixmark.harness.judge import mixed_run, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy import total
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRates
 from mixmark.harness.judge.score import Score, counted
-from mixmark.harness.judge.statistics import steadiness, timestamps
-from mixmark.harness.judge.statistics.steadiness import Window
+from mixmark.harness.judge.statistics import intervals, timestamps
+from mixmark.harness.judge.statistics.intervals import Window
 
 MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
 MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
@@ -61,12 +61,12 @@ class Measurement:
     @property
     def clock_bound_ns(self) -> int:
         """The largest error of its timestamps."""
-        return hosts.clock_bound_ns(self.result, self.record.phase, self.record.route.host)
+        return mixed_run.clock_bound_ns(self.result, self.record.phase, self.record.route.host)
 
     @property
-    def traffic(self) -> hosts.Traffic:
+    def traffic(self) -> mixed_run.Traffic:
         """What its host sent and received in the blocks that touch the window."""
-        return hosts.carried(self.result, self.record.phase, self.record.route.host, self.touching)
+        return mixed_run.carried(self.result, self.record.phase, self.record.route.host, self.touching)
 
     @property
     def is_solo(self) -> bool:
@@ -121,7 +121,7 @@ class Measurement:
         turns."""
         if self.record.scenario == "mixed":
             return None
-        return steadiness.window(self.completions, self.bracket_ns)
+        return intervals.window(self.completions, self.bracket_ns)
 
     @cached_property
     def interval(self) -> Estimate | None:
@@ -151,7 +151,7 @@ class Measurement:
     @cached_property
     def touching(self) -> tuple[Conditions, ...]:
         """The blocks of the watch that touch the window."""
-        return hosts.touching(self.record.conditions, *self.window_ns)
+        return mixed_run.touching(self.record.conditions, *self.window_ns)
 
     @cached_property
     def watched(self) -> tuple[Conditions, ...]:

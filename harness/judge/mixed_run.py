@@ -2,12 +2,15 @@
 
 G_w = units of suite w stamped inside the window, of feeds within their limits, of records whose audit passed
 B   = min_w G_w / m_w        TX = λ = B / T   (mix/h)        MX = B / E   (mix/kWh)
+
+The hosts of the run belong to it: which of them failed, how well the clock of each is known, and what its network
+carried. A run on this machine alone has one host, whose name is empty.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +19,8 @@ import numpy.typing as npt
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import (
     Completions,
+    Conditions,
+    Connection,
     Failure,
     Finding,
     Int64s,
@@ -25,13 +30,18 @@ from mixmark.harness.contracts.schema import (
     Result,
     ServiceLimits,
 )
-from mixmark.harness.judge import hosts
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.findings import declare, found, invalid, warning
-from mixmark.harness.judge.hosts import Traffic
-from mixmark.harness.judge.statistics.intervals import FEWEST_BLOCKS, mean_interval, ratio_interval
-from mixmark.harness.judge.statistics.steadiness import MOST_BLOCKS, Stretch, other_level, tells
+from mixmark.harness.judge.statistics.intervals import (
+    FEWEST_BLOCKS,
+    MOST_BLOCKS,
+    Stretch,
+    mean_interval,
+    other_level,
+    ratio_interval,
+    tells,
+)
 from mixmark.harness.judge.statistics.timestamps import (
     Floats,
     finished_by,
@@ -41,6 +51,103 @@ from mixmark.harness.judge.statistics.timestamps import (
     steps_begin_ns,
     window_ns,
 )
+
+AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
+
+declare("hosts_took_part", invalid("{host} took no part: {why}"))
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the network of a host carried while a phase ran: sent and received, on all interfaces but the loopback."""
+
+    host: str
+    """The name of the host."""
+    seconds: float
+    """How long it was watched. 0: it was not, or its system does not say."""
+    network_bytes: int
+    """What the host sent and received."""
+    agent_bytes: int
+    """What the stream between the host's agent and the leading host carried."""
+
+    @property
+    def outside_bytes(self) -> int:
+        """What is not the agent's own, if its stream went over one of these interfaces."""
+        return max(0, self.network_bytes - self.agent_bytes)
+
+    @property
+    @figure
+    def outside_per_s(self) -> float:
+        """`outside_bytes` a second. 0: the host was not watched."""
+        return self.outside_bytes / self.seconds if self.seconds else 0.0
+
+    @property
+    @figure
+    def self_contained(self) -> bool | None:
+        """Whether the host had no more traffic with the outside than a machine at rest has. None if not known."""
+        return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
+
+
+def took_no_part(result: Result) -> tuple[Finding, ...]:
+    """A finding for each host that was asked for and took no part."""
+    return tuple(
+        found("hosts_took_part", host=absence.name, why=absence.reason)
+        for absence in result.absent
+        if absence.kind == "host"
+    )
+
+
+def lost(records: Iterable[Record], failed: Collection[str]) -> dict[str, list[Record]]:
+    """The hosts whose records all failed, each with its records. The only host of a run is never among them.
+
+    failed: the keys of the records that failed.
+    """
+    by_host: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_host[record.route.host].append(record)
+    return {host: own for host, own in sorted(by_host.items()) if host and all(each.key in failed for each in own)}
+
+
+def connection(result: Result, phase: str, host: str) -> Connection | None:
+    """How the leading host reached another one during a phase."""
+    return next((each for each in result.connections if (each.phase, each.host) == (phase, host)), None)
+
+
+def clock_bound_ns(result: Result, phase: str, host: str | None = None) -> int:
+    """How far a timestamp of a host, or if host is None of any host, may be off in a phase. It is 0 on this machine
+    alone."""
+    known = (each for each in result.connections if each.phase == phase and host in (None, each.host))
+    return max((each.clock.bound_ns for each in known), default=0)
+
+
+def touching(blocks: tuple[Conditions, ...], begin_ns: int, end_ns: int) -> tuple[Conditions, ...]:
+    """The blocks of a watch that touch a window."""
+    return tuple(each for each in blocks if each.begin_ns < end_ns and begin_ns < each.end_ns)
+
+
+def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...]) -> Traffic:
+    """The traffic of a host in these blocks of a phase."""
+    known = [
+        (each.received_bytes + each.sent_bytes, each.end_ns - each.begin_ns)
+        for each in blocks
+        if each.received_bytes is not None and each.sent_bytes is not None
+    ]
+    stream = connection(result, phase, host)
+    return Traffic(
+        host=host,
+        seconds=sum(ns for _, ns in known) / 1e9,
+        network_bytes=sum(moved for moved, _ in known),
+        agent_bytes=stream.sent_bytes + stream.received_bytes if stream else 0,
+    )
+
+
+def traffic(result: Result, phase: str, begin_ns: int, end_ns: int) -> tuple[Traffic, ...]:
+    """The traffic of each host that the leading host reached, in a window of a phase. Empty if the run has this
+    machine alone."""
+    watched = {record.route.host: record.conditions for record in reversed(result.records) if record.phase == phase}
+    reached = (connection.host for connection in result.connections if connection.phase == phase)
+    return tuple(carried(result, phase, host, touching(watched.get(host, ()), begin_ns, end_ns)) for host in reached)
+
 
 HOUR_NS = 3_600_000_000_000
 HOUR_S, KWH_J = 3600, 3_600_000
@@ -52,7 +159,7 @@ LARGEST_SURPLUS = 0.02
 declare(
     "mix_complete",
     host_failed=invalid("{phase}: {host}: all of its parts failed: {failures}"),
-    failed=invalid("{phase}: {suite} on {device}: {kind}: {message}"),
+    failed=invalid("{phase}: {suite} on {device}: {kind}: {message}{hint:hint}"),
     no_feed=warning("{phase}: {suite}: no feed finished"),
     unaudited=invalid("{phase}: {suite}: it was not audited: {why:exempt}"),
     late=invalid("{phase}: {suite}: no unit counts in the window, {late} broke their limits"),
@@ -173,7 +280,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     if end_ns <= begin_ns:
         return None
     suites = tuple(_progress(suite, mix, counted, begin_ns, end_ns) for suite in mix.units)
-    bound_ns = hosts.clock_bound_ns(result, phase.name)
+    bound_ns = clock_bound_ns(result, phase.name)
     begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # holds all work whose timestamps lie in the window
     edges_ns = _edges(counted, begin_ns, end_ns)
     mixes_in = _pace(mix, counted, edges_ns)
@@ -191,7 +298,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         begin_ns=begin_ns,
         end_ns=end_ns,
         clock_bound_ns=bound_ns,
-        traffic=hosts.traffic(result, phase.name, begin_ns, end_ns),
+        traffic=traffic(result, phase.name, begin_ns, end_ns),
         steady=stretch is None if known else None,
         edges_ns=tuple(edges_ns.tolist()),
         stretch=stretch,
@@ -231,9 +338,8 @@ def _counted(record: Record, mix: Mix) -> _Counted | None:
     """None if nothing was measured. No feed of a record counts whose audit did not pass."""
     if record.completions is None:
         return None
-    passed = record.audit is not None and record.audit.passed
     limits = mix.limits.get(record.route.suite, ServiceLimits())
-    return _Counted(record, record.completions, in_time(record.completions, limits) & passed)
+    return _Counted(record, record.completions, in_time(record.completions, limits) & record.audited)
 
 
 def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
@@ -306,16 +412,18 @@ def _problems(
 ) -> Iterator[Finding]:
     """A record is invalid, a device or a host failed, or a suite has no unit that counts."""
     faults = {record.key: fault for record in records if (fault := _fault(record))}
-    lost = hosts.lost(records, faults)
-    for host, own in lost.items():
+    lost_hosts = lost(records, faults)
+    for host, own in lost_hosts.items():
         failures = dict.fromkeys(f"{faults[record.key].kind}: {faults[record.key].message}" for record in own)
         yield found("mix_complete.host_failed", phase=phase, host=host, failures=tuple(failures))
-    explained = {record.route.suite for own in lost.values() for record in own}
+    explained = {record.route.suite for own in lost_hosts.values() for record in own}
     for record in records:
         problems = [each for each in doubts if each.about == record.key and each.voids]
-        if (fault := faults.get(record.key)) and record.route.host not in lost:
+        if (fault := faults.get(record.key)) and record.route.host not in lost_hosts:
             part = {"phase": phase, "suite": record.route.suite, "device": record.route.device}
-            problems.append(found("mix_complete.failed", **part, kind=fault.kind, message=fault.message))
+            problems.append(
+                found("mix_complete.failed", **part, kind=fault.kind, message=fault.message, hint=fault.hint)
+            )
         if problems:
             explained.add(record.route.suite)
         yield from problems
@@ -333,7 +441,7 @@ def _fault(record: Record) -> Failure | None:
 def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Record]) -> Finding:
     """Why no unit of a suite counts. records: the suite's records with a finished feed."""
     suite = {"phase": phase, "suite": progress.suite}
-    unaudited = [record for record in records if record.audit is None or not record.audit.passed]
+    unaudited = [record for record in records if not record.audited]
     if not records:
         return found("mix_complete.no_feed", **suite)
     if unaudited:

@@ -143,9 +143,7 @@ def passes(record: Record) -> Iterator[tuple[str, Floats, Floats]]:
     device and not to one issue thread.
     """
     completions = record.completions
-    if record.scenario != "probe" or completions is None or _mismatch(record):
-        return
-    if record.audit is None or not record.audit.passed:
+    if record.scenario != "probe" or completions is None or not record.audited or _mismatch(record):
         return
     last = np.cumsum([cost.yields for cost in record.costs]) - 1
     first = np.concatenate(([0], last[:-1] + 1))

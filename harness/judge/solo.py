@@ -99,7 +99,8 @@ class Solo:
     """The words for the unit."""
     status: Status
     """`not audited yet`: the run ended before its audit. `refused`, `unsupported`: it was not attempted. `screened`:
-    screening runs showed that another route is faster. `unaudited`: a hosted service has weights of its own."""
+    screening runs showed that another route is faster. `unaudited`: no audit was due, since the service is hosted and
+    has weights of its own, or the suite has no gate."""
     failure: Failure | None
     """Why there is no figure."""
     load_ns: int | None
@@ -138,13 +139,18 @@ class Solo:
     rate, one of a given batch or rate, a confirmation run. None if the result has no plan of it."""
 
     @property
+    def stands(self) -> bool:
+        """Whether it has a rate that is valid, audited and not of a screening run."""
+        return self.status == "ok" and self.units_per_s is not None
+
+    @property
     @figure
     def counts(self) -> bool:
         """Whether the rate may be called a speed of the machine: it is valid, audited and not screened out.
 
         The rate of a server is the arrival rate that it was offered, so it never counts.
         """
-        return self.status == "ok" and self.scenario != "server" and self.units_per_s is not None
+        return self.stands and self.scenario != "server"
 
     @property
     def speed(self) -> float:
@@ -223,7 +229,7 @@ def _status(record: Record, void: Void | None) -> Status:
         return error.kind if error.kind == "refused" or error.kind == "unsupported" else "failed"
     if void:
         return void
-    return "screened" if record.screening else "unaudited" if record.route.hosted else "ok"
+    return "screened" if record.screening else "ok" if record.audited else "unaudited"
 
 
 def _with_figures(solo: Solo, evidence: Evidence, each: Measurement) -> Solo:
@@ -355,37 +361,3 @@ def _relative(solo: Solo | None, baseline: Solo | None) -> Relative:
     if solo is None:
         return Relative(None, None, "")
     return Relative(solo.speed / baseline.speed if baseline else None, solo.speed, solo.unit)
-
-
-@dataclass(frozen=True)
-class Adaptability:
-    """How much of its roofline a device keeps on a state-space model, relative to a transformer of about as many
-    weights. Both are the fastest routes that count; their precisions may differ."""
-
-    device: str
-    llm: Route
-    llm_fraction: float
-    """The fraction of the roofline that the route of llm reached."""
-    ssm: Route
-    ssm_fraction: float
-    """The fraction of the roofline that the route of ssm reached."""
-    ratio: float
-    """The fraction of ssm divided by the fraction of llm."""
-
-
-def adaptability(solos: Iterable[Solo]) -> tuple[Adaptability, ...]:
-    """The adaptability of each device on which both suites have a fraction of the roofline."""
-    found = best(solos, lambda solo: (solo.route.suite, solo.route.device))
-    pairs = [(found[suite, id], found.get(("ssm", id))) for suite, id in found if suite == "llm"]
-    return tuple(
-        Adaptability(
-            device=llm.route.device,
-            llm=llm.route,
-            llm_fraction=llm.roofline_fraction,
-            ssm=ssm.route,
-            ssm_fraction=ssm.roofline_fraction,
-            ratio=ssm.roofline_fraction / llm.roofline_fraction,
-        )
-        for llm, ssm in pairs
-        if ssm and ssm.roofline_fraction is not None and llm.roofline_fraction
-    )

@@ -1,11 +1,13 @@
-"""Rates for the plan from the solo measurements: rate and watts of each route, idle power, host time of accelerators.
+"""Rates for the plan: of the screening runs, to choose routes, and of the solo measurements, to place the mix.
 
-A mixed run may show that one of these rates is too low."""
+A plan needs the rate and the watts of each route, the idle power, and the host time of accelerators. A mixed run may
+show that one of these rates is too low.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
@@ -20,15 +22,45 @@ from mixmark.harness.plan.bound import bound, each_once, fastest
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
-UNSURE = 0.05  # half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at
+CLOSE = 1.15
+"""Two routes are close if the faster one's rate is less than this many times the other's."""
+LEAD = 2
+"""How many more turns a route must win than a close one, to count as faster."""
+UNSURE = 0.05
+"""The half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at."""
+
+
+def screened_per_s(measured: Iterable[Measurement]) -> Mapping[RouteKey, Sequence[float]]:
+    """The units per second of each screening run, by its route. 0: the clock did not tick."""
+    found: dict[RouteKey, list[float]] = defaultdict(list)
+    for each in measured:
+        if each.record.screening:
+            found[each.record.route.key].append(each.throughput_per_s or 0.0)
+    return found
+
+
+def contenders(rates_per_s: Mapping[RouteKey, Sequence[float]]) -> list[RouteKey]:
+    """The routes that may be the fastest, the one with the highest median first.
+
+    Another route may be as fast if it is close in the median, and if the first one does not lead by LEAD turns: runs
+    that were made in one turn are compared with each other, so that a drift of the machine favours neither.
+
+    rates_per_s: the screening runs of each route of one suite on one device, at least one route.
+    """
+    first, *others = sorted(rates_per_s, key=lambda route: median(rates_per_s[route]), reverse=True)
+    best = rates_per_s[first]
+
+    def may_win(other: RouteKey) -> bool:
+        turns = zip(reversed(best), reversed(rates_per_s[other]), strict=False)
+        lead = sum((ours > theirs) - (ours < theirs) for ours, theirs in turns)
+        return lead < LEAD and median(best) < CLOSE * median(rates_per_s[other])
+
+    return [first, *filter(may_win, others)]
 
 
 def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
     """The rates of `solo` with their intervals."""
-    return tuple(
-        BestRate(rate, _estimate(rate, each), False, _in_flight(each))
-        for rate, each in _solo(evidence, mix, invalid).values()
-    )
+    return tuple(_measured_alone(*each) for each in _solo(evidence, mix, invalid).values())
 
 
 def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
@@ -59,9 +91,8 @@ def known(
     found = []
     for rate in planned:
         key = rate.suite, rate.device, rate.adapter, rate.precision
-        best, in_mix = BestRate(rate, _estimate(rate, None), False), beside.get(key)
-        if key in alone:
-            best = BestRate(rate, _estimate(rate, alone[key][1]), False, _in_flight(alone[key][1]))
+        in_mix = beside.get(key)
+        best = _measured_alone(rate, alone[key][1] if key in alone else None)
         if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
             faster = rate.model_copy(update={"units_per_s": in_mix[0].units_per_s * best.in_flight})
             reached = _estimate(faster, in_mix[1])
@@ -89,7 +120,12 @@ def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteK
 
 def counts(each: Measurement, invalid: Collection[str]) -> bool:
     """Whether its rate may be planned with. invalid: as in `solo`."""
-    return each.key not in invalid and each.record.audit is not None and each.record.audit.passed
+    return each.key not in invalid and each.record.audited
+
+
+def _measured_alone(rate: Rate, each: Measurement | None) -> BestRate:
+    """The rate of a route with the interval of its solo measurement, if it is known."""
+    return BestRate(rate, _estimate(rate, each), in_mix=False, in_flight=_in_flight(each) if each else 1.0)
 
 
 def _estimate(rate: Rate, each: Measurement | None) -> Estimate:

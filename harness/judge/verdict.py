@@ -24,7 +24,7 @@ from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_fu
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.interference import speed_drifts
-from mixmark.harness.judge.rules.records import interval_known
+from mixmark.harness.judge.rules.quality import interval_known
 from mixmark.harness.judge.score import Score, figures, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
@@ -116,25 +116,18 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]
             yield finding.model_copy(update={"about": labels.get(finding.about, "run")})
 
 
+NO_SCORE = "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand"
 declare(
     "mix_complete",
-    not_run=warning(
-        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
-        "--mix none measures the suites alone and asks for no mix",
-    ),
-    no_figure=warning(
-        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand",
-        "--device names the devices to measure",
-    ),
-    too_short=warning(
-        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand", "{longer}"
-    ),
+    not_run=warning(NO_SCORE, "--mix none measures the suites alone and asks for no mix"),
+    no_figure=warning(NO_SCORE, "--device names the devices to measure"),
+    too_short=warning(NO_SCORE, "{longer}"),
 )
 
 
 def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Finding:
     suites = evidence.result.mix.units if evidence.result.mix else {}
-    known = {solo.route.suite for solo in solos if solo.status == "ok"}.intersection(suites)
+    known = {solo.route.suite for solo in solos if solo.stands}.intersection(suites)
     values: dict[str, FindingValue] = {"known": len(known), "suites": len(suites), "why": (problem,)}
     if not evidence.runs:
         return found("mix_complete.not_run", **values)
@@ -333,13 +326,17 @@ def _missing_in_score(score: Score) -> Iterator[Finding]:
         yield found("score_graded.wide", widest_pct=known * 100)
 
 
-declare("audited", hosted=note("the outputs of a hosted service cannot be audited"))
+declare(
+    "audited",
+    hosted=note("the outputs of a hosted service cannot be audited"),
+    none=note("a suite has no gate, so its outputs were not audited"),
+)
 
 
 def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[Finding]:
-    if any(solo.status == "unaudited" for solo in solos):
-        yield found("audited.hosted")
-    measured = [solo for solo in solos if solo.status == "ok" and solo.units_per_s]
+    for hosted in sorted({solo.route.hosted for solo in solos if solo.status == "unaudited"}):
+        yield found("audited.hosted" if hosted else "audited.none")
+    measured = [solo for solo in solos if solo.stands]
     if any(solo.runs < SOLID_RUNS for solo in measured):
         yield found("interval_known.one_run")
     widths = [solo.units_per_s.half_width for solo in measured if solo.units_per_s and solo.runs >= SOLID_RUNS]
@@ -354,7 +351,7 @@ def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
     score = evidence.score
     if score and (known := widest(score.mixes_per_hour, score.mixes_per_kwh)) is not None:
         return found("score_graded.agree", runs=len(score.counted()), widest_pct=known * 100)
-    runs = min((solo.runs for solo in solos if solo.status == "ok"), default=0)
+    runs = min((solo.runs for solo in solos if solo.stands), default=0)
     return found("score_graded.solid", runs=runs, widest_pct=SOLID_HALF_WIDTH * 100)
 
 

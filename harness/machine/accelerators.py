@@ -23,6 +23,7 @@ from mixmark.harness.worker.plugin_process import PluginProxy, watcher_of
 OPEN_S = 30.0  # to load a library and to read constant facts: a driver may have to wake its devices
 READ_S = 5.0  # to read the states of all devices once
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class Accelerators:
@@ -42,13 +43,13 @@ class Accelerators:
 
     def __enter__(self) -> Accelerators:
         for name, plugin in self._found.items():
-            for watcher in self._call(name, OPEN_S, partial(_built, plugin)):
+            if watcher := self._call(name, OPEN_S, partial(watcher_of, plugin)):
                 self._watchers[name] = watcher
         return self
 
     def __exit__(self, *_: object) -> None:
         for name, watcher in tuple(self._watchers.items()):
-            self._call(name, self._read_s, partial(_closed, watcher))
+            self._call(name, self._read_s, partial(_close, watcher))
         self._watchers = {}
 
     @property
@@ -89,16 +90,15 @@ class Accelerators:
     def _call_each(self, seconds: float, question: Callable[[Watcher], list[Item]]) -> list[Item]:
         items: list[Item] = []
         for name, watcher in tuple(self._watchers.items()):
-            items += self._call(name, seconds, partial(question, watcher))
+            items += self._call(name, seconds, partial(question, watcher)) or ()
         return items
 
-    def _call(self, name: str, seconds: float, call: Callable[[], list[Item]]) -> list[Item]:
-        """The items that the call returns; none if it fails, and the watcher is not called again."""
-
+    def _call(self, name: str, seconds: float, call: Callable[[], T]) -> T | None:
+        """What the call returns. None if it fails, and the watcher is not called again."""
         watcher = self._watchers.get(name)
         process = watcher if isinstance(watcher, PluginProxy) else None
 
-        def counted() -> list[Item]:
+        def counted() -> T:
             begin_ns, process_ns = time.thread_time_ns(), process.cpu_ns if process else 0
             try:
                 return call()
@@ -113,20 +113,15 @@ class Accelerators:
             if process:
                 process.end()
             self.absent += (Absent(kind="watcher", name=plain(name, MAX_TEXT), reason=calls.error_text(error)),)
-            return []
+            return None
 
 
-def _built(plugin: Plugin) -> list[Watcher]:
-    return [watcher_of(plugin)]
-
-
-def _closed(watcher: Watcher) -> list[None]:
+def _close(watcher: Watcher) -> None:
     try:
         watcher.close()
     finally:
         if isinstance(watcher, PluginProxy):
             watcher.end()
-    return []
 
 
 def _conditions(state: AcceleratorState, ours: set[int], proc: Path) -> AcceleratorConditions:

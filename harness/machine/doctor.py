@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from mixmark.harness.contracts.numbers import counted, filesize, percent
 from mixmark.harness.contracts.protocols import Check
@@ -37,6 +38,14 @@ SAMPLE_S = 1.0
 CPUS = "sys/devices/system/cpu"
 
 
+class Found(NamedTuple):
+    """A `Check` without its name."""
+
+    state: Literal["ok", "warn", "unknown"]
+    message: str
+    fix: str = ""
+
+
 @dataclass(frozen=True)
 class Inspected:
     """What the checks read."""
@@ -45,15 +54,6 @@ class Inspected:
     system: System
     conditions: Conditions
     """The machine during a second without work of Mixmark."""
-    vendors: tuple[Check, ...]
-    """The checks that the vendors' watchers made."""
-    absent: tuple[Absent, ...]
-    """The vendors' watchers that failed."""
-    interpreters: tuple[Check, ...]
-    """The checks of the interpreters that the configuration names."""
-    floors: Mapping[Tier, NoiseFloor]
-    """The noise floors of this machine."""
-    now_utc: str
 
 
 def checks(
@@ -68,154 +68,137 @@ def checks(
     root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors. config:
     names the interpreters to start; without it none is started.
     """
-    with Accelerators() as accelerators:
-        machine = MachineCounters(root=root, accelerators=accelerators)
+    with Accelerators() as watchers:
+        machine = MachineCounters(root=root, accelerators=watchers)
         before = machine.read()
         wait(SAMPLE_S)
         conditions = between(before, machine.read())
-        system = disclose(root, accelerators=accelerators.disclose())
-        vendors, absent = accelerators.checks(), accelerators.absent
-        asked = tuple(interpreters(config)) if config else ()
-        now_utc = now().isoformat(timespec="seconds")
-        state = Inspected(root, system, conditions, vendors, absent, asked, floors(), now_utc)
-    return tuple(check for find in CHECKS for check in find(state))
+        state = Inspected(root, disclose(root, accelerators=watchers.disclose()), conditions)
+        vendors, absent = watchers.checks(), watchers.absent
+    return (
+        *(Check(name, *find(state)) for name, find in CHECKS.items()),
+        *noise_floor(floors(), now().isoformat(timespec="seconds")),
+        *vendors,
+        *accelerators(state, absent),
+        *(interpreters(config) if config else ()),
+    )
 
 
-def governor(state: Inspected) -> Iterator[Check]:
+def governor(state: Inspected) -> Found:
     """Whether the frequency governor keeps the clocks at their highest."""
     files = (state.root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
     found = sorted({word for file in files if (word := line(file))})
-    fix = f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor"
     if not found:
-        yield Check("governor", "unknown", "the machine shows no frequency governor")
-    elif found == ["performance"]:
-        yield Check("governor", "ok", "every CPU uses the governor performance")
-    else:
-        yield Check("governor", "warn", f"{', '.join(found)}: the clocks follow the load with a delay", fix)
+        return Found("unknown", "the machine shows no frequency governor")
+    if found == ["performance"]:
+        return Found("ok", "every CPU uses the governor performance")
+    fix = f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor"
+    return Found("warn", f"{', '.join(found)}: the clocks follow the load with a delay", fix)
 
 
-def power_source(state: Inspected) -> Iterator[Check]:
+def power_source(state: Inspected) -> Found:
     """Whether mains supply the machine and charge no battery."""
     match state.system.power_source:
         case "battery":
-            message = "the machine runs on its battery, which slows it down and which no meter at the wall sees"
-            yield Check("power supply", "warn", message + ": plug it in")
+            seen = "which slows it down and which no meter at the wall sees"
+            return Found("warn", f"the machine runs on its battery, {seen}: plug it in")
         case "charging":
-            message = "the battery is being charged, and a meter at the wall reads that, too: wait until it is full"
-            yield Check("power supply", "warn", message)
+            seen = "and a meter at the wall reads that, too"
+            return Found("warn", f"the battery is being charged, {seen}: wait until it is full")
         case "mains":
-            yield Check("power supply", "ok", "mains, and no battery is charged")
-        case None if (state.root / power_supply.SUPPLIES).is_dir():
-            yield Check("power supply", "ok", "the machine reports no battery of its own")
-        case None:
-            yield Check("power supply", "unknown", "the machine does not report what supplies it")
+            return Found("ok", "mains, and no battery is charged")
+    if (state.root / power_supply.SUPPLIES).is_dir():
+        return Found("ok", "the machine reports no battery of its own")
+    return Found("unknown", "the machine does not report what supplies it")
 
 
-def power_profile(state: Inspected) -> Iterator[Check]:
+def power_profile(state: Inspected) -> Found:
     """Whether a power profile holds the machine back."""
     found = state.system.power_profile
-    name = power_supply.PROFILE if line(state.root / power_supply.PROFILE) else power_supply.PREFERENCE
     if found is None:
-        yield Check("power profile", "unknown", "the machine shows no power profile")
-    elif found in interference.POWER_SAVING:
-        fix = f"echo performance | sudo tee /{name.replace('cpu0', 'cpu*')}"
-        yield Check("power profile", "warn", f"{found}: it saves power and slows the machine down", fix)
-    else:
-        yield Check("power profile", "ok", found)
+        return Found("unknown", "the machine shows no power profile")
+    if found not in interference.POWER_SAVING:
+        return Found("ok", found)
+    name = power_supply.PROFILE if line(state.root / power_supply.PROFILE) else power_supply.PREFERENCE
+    fix = f"echo performance | sudo tee /{name.replace('cpu0', 'cpu*')}"
+    return Found("warn", f"{found}: it saves power and slows the machine down", fix)
 
 
-def boost(state: Inspected) -> Iterator[Check]:
+def boost(state: Inspected) -> Found:
     """Whether clocks may exceed the nominal one while temperature and power allow it."""
     for name, on, off in (("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0")):
-        if word := line(state.root / CPUS / name):
-            if word == on:
-                message = "on: the clock depends on temperature and on how many cores work"
-                yield Check("boost", "ok", message, f"echo {off} | sudo tee /{CPUS}/{name}")
-            else:
-                yield Check("boost", "ok", "off: the clocks hold, below what the CPU could reach")
-            return
-    yield Check("boost", "unknown", "the machine does not report whether clocks may exceed the nominal one")
+        word = line(state.root / CPUS / name)
+        if word == on:
+            message = "on: the clock depends on temperature and on how many cores work"
+            return Found("ok", message, f"echo {off} | sudo tee /{CPUS}/{name}")
+        if word:
+            return Found("ok", "off: the clocks hold, below what the CPU could reach")
+    return Found("unknown", "the machine does not report whether clocks may exceed the nominal one")
 
 
-def load(state: Inspected) -> Iterator[Check]:
+def load(state: Inspected) -> Found:
     """Whether other programs used the CPUs during the sample."""
     used = other_load.load_of(state.conditions)
     if used is None:
-        yield Check("load", "unknown", "CPU time cannot be read")
-        return
+        return Found("unknown", "CPU time cannot be read")
     message = f"other programs keep {used.cores:.2f} of {counted(used.cpus, 'CPU')} busy (limit {used.limit_cores:.2f})"
-    if used.busy:
-        yield Check("load", "warn", message, "ps -eo pid,pcpu,comm --sort=-pcpu | head")
-    else:
-        yield Check("load", "ok", message)
+    fix = "ps -eo pid,pcpu,comm --sort=-pcpu | head"
+    return Found("warn", message, fix) if used.busy else Found("ok", message)
 
 
-def steal(state: Inspected) -> Iterator[Check]:
+def steal(state: Inspected) -> Found:
     """Whether the hypervisor gave the CPUs' time to other machines during the sample."""
     now, host = state.conditions, state.system.virtualization
     if now.stolen_ns is None or not now.cpus:
-        yield Check("steal", "unknown", "stolen CPU time cannot be read")
-        return
+        return Found("unknown", "stolen CPU time cannot be read")
     fraction = now.stolen_ns / ((now.end_ns - now.begin_ns) * now.cpus)
     where = f"under {host}" if host else "no hypervisor was found"
     message = f"{where}; {percent(fraction)} of the CPUs' time was stolen (limit {percent(interference.STOLEN)})"
-    yield Check("steal", "warn" if fraction > interference.STOLEN else "ok", message)
+    return Found("warn" if fraction > interference.STOLEN else "ok", message)
 
 
-def swap(state: Inspected) -> Iterator[Check]:
+def swap(state: Inspected) -> Found:
     """Whether memory has been swapped out."""
     path = state.root / "proc/swaps"
     if not path.exists():
-        yield Check("swap", "unknown", "swap areas cannot be listed")
-        return
+        return Found("unknown", "swap areas cannot be listed")
     rows = [row.split() for row in text(path).splitlines()[1:]]
     used = sum(int(row[3]) for row in rows if len(row) > 3 and row[3].isdecimal())
     if used:
-        yield Check(
-            "swap",
-            "warn",
-            f"{filesize(used * 1024)} of memory are swapped out, and reading them back takes time",
-            "sudo swapoff -a",
-        )
-    else:
-        yield Check("swap", "ok", "no swap area is used" if rows else "there is no swap area")
+        message = f"{filesize(used * 1024)} of memory are swapped out, and reading them back takes time"
+        return Found("warn", message, "sudo swapoff -a")
+    return Found("ok", "no swap area is used" if rows else "there is no swap area")
 
 
-def cpu_limit(state: Inspected) -> Iterator[Check]:
+def cpu_limit(state: Inspected) -> Found:
     """Whether a control group limits this process's CPU time: the tightest quota of its group and the groups above."""
-    if tightest := cpus.quota(state.root):
-        here = tightest.file.relative_to(state.root)
-        fix = f"echo {tightest.none} | sudo tee /{here}"
-        allowed = f"the cgroup may use {tightest.cpus:.2f} CPUs"
-        message = f"{allowed}, and is stopped for the rest of a period once it has used them"
-        yield Check("cpu limit", "warn", message, fix)
-    else:
-        yield Check("cpu limit", "ok", "no CPU quota was found")
+    tightest = cpus.quota(state.root)
+    if tightest is None:
+        return Found("ok", "no CPU quota was found")
+    stopped = "and is stopped for the rest of a period once it has used them"
+    fix = f"echo {tightest.none} | sudo tee /{tightest.file.relative_to(state.root)}"
+    return Found("warn", f"the cgroup may use {tightest.cpus:.2f} CPUs, {stopped}", fix)
 
 
-def container(state: Inspected) -> Iterator[Check]:
+def container(state: Inspected) -> Found:
     """Whether Mixmark runs in a container."""
-    if name := state.system.container:
-        yield Check(
-            "container", "ok", f"Mixmark runs in {name}, from where other work on the machine may not be visible"
-        )
-    else:
-        yield Check("container", "ok", "no container was found")
+    name = state.system.container
+    inside = f"Mixmark runs in {name}, from where other work on the machine may not be visible"
+    return Found("ok", inside if name else "no container was found")
 
 
-def energy_counters(state: Inspected) -> Iterator[Check]:
+def energy_counters(state: Inspected) -> Found:
     """Whether the processor's energy counters can be read; since 2020 most kernels let only root read them."""
     files = [*(state.root / "sys/class/powercap").glob("*/energy_uj")]
     if not files:
-        yield Check("energy counters", "unknown", "the processor shows no energy counter")
-    elif closed := [file for file in files if not line(file)]:
+        return Found("unknown", "the processor shows no energy counter")
+    if closed := [file for file in files if not line(file)]:
         message = f"{len(closed)} of {len(files)} energy counters cannot be read"
-        yield Check("energy counters", "warn", message, "sudo chmod a+r /sys/class/powercap/*/energy_uj")
-    else:
-        yield Check("energy counters", "ok", f"{len(files)} of {len(files)} energy counters can be read")
+        return Found("warn", message, "sudo chmod a+r /sys/class/powercap/*/energy_uj")
+    return Found("ok", f"{len(files)} of {len(files)} energy counters can be read")
 
 
-def watchable(state: Inspected) -> Iterator[Check]:
+def watchable(state: Inspected) -> Found:
     """The disturbances that cannot be observed on this machine."""
     known = {
         "CPU clocks": state.conditions.clock_mean_mhz,
@@ -225,79 +208,83 @@ def watchable(state: Inspected) -> Iterator[Check]:
         "paging": state.conditions.swapped_in_pages,
     }
     blind = [what for what, value in known.items() if value is None]
+    if not blind:
+        return Found("ok", f"all disturbances can be observed: {', '.join(known)}")
     # Red Hat's kernels count pressure only with this boot parameter; grubby is their tool.
     fix = "sudo grubby --update-kernel=ALL --args=psi=1" if "memory pressure" in blind else ""
-    if blind:
-        yield Check("watchable", "unknown", f"these disturbances cannot be observed here: {', '.join(blind)}", fix)
-    else:
-        yield Check("watchable", "ok", f"all disturbances can be observed: {', '.join(known)}")
+    return Found("unknown", f"these disturbances cannot be observed here: {', '.join(blind)}", fix)
 
 
-def hugepages(state: Inspected) -> Iterator[Check]:
+def hugepages(state: Inspected) -> Found:
     """How the kernel gives transparent huge pages to large arrays."""
     name = "sys/kernel/mm/transparent_hugepage/enabled"
-    if chosen := re.search(r"\[(\w+)\]", text(state.root / name)):
-        fix = "" if chosen[1] == "madvise" else f"echo madvise | sudo tee /{name}"
-        yield Check("huge pages", "ok", f"transparent huge pages are set to {chosen[1]}", fix)
-    else:
-        yield Check("huge pages", "unknown", "the kernel does not report how it uses huge pages")
+    chosen = re.search(r"\[(\w+)\]", text(state.root / name))
+    if chosen is None:
+        return Found("unknown", "the kernel does not report how it uses huge pages")
+    fix = "" if chosen[1] == "madvise" else f"echo madvise | sudo tee /{name}"
+    return Found("ok", f"transparent huge pages are set to {chosen[1]}", fix)
 
 
-def smt(state: Inspected) -> Iterator[Check]:
+def smt(state: Inspected) -> Found:
     """Whether a core runs several hardware threads."""
     match line(state.root / CPUS / "smt/active"):
         case "1":
-            fix = f"echo off | sudo tee /{CPUS}/smt/control"
-            yield Check(
-                "smt", "ok", "on: the speed of a thread depends on the load of the other thread of its core", fix
-            )
+            message = "on: the speed of a thread depends on the load of the other thread of its core"
+            return Found("ok", message, f"echo off | sudo tee /{CPUS}/smt/control")
         case "0":
-            yield Check("smt", "ok", "off: each core runs one thread")
-        case _:
-            yield Check("smt", "unknown", "the kernel does not report whether a core runs several threads")
+            return Found("ok", "off: each core runs one thread")
+    return Found("unknown", "the kernel does not report whether a core runs several threads")
 
 
-def noise_floor(state: Inspected) -> Iterator[Check]:
+CHECKS: Mapping[str, Callable[[Inspected], Found]] = {
+    "governor": governor,
+    "power supply": power_source,
+    "power profile": power_profile,
+    "boost": boost,
+    "load": load,
+    "steal": steal,
+    "swap": swap,
+    "cpu limit": cpu_limit,
+    "container": container,
+    "energy counters": energy_counters,
+    "watchable": watchable,
+    "huge pages": hugepages,
+    "smt": smt,
+}
+
+
+def noise_floor(floors: Mapping[Tier, NoiseFloor], now_utc: str) -> Iterator[Check]:
     """Whether this machine has a noise floor at the edge or server tier, and whether each stored one is recent."""
-    if state.floors.keys().isdisjoint(("edge", "server")):
+    if floors.keys().isdisjoint(("edge", "server")):
         message = "none was measured, so a comparison of single runs cannot tell a difference from noise"
         yield Check("noise floor", "warn", message, "mixmark selftest")
-    for tier, floor in state.floors.items():
-        days = days_between(floor.created_utc, state.now_utc)
+    for tier, floor in floors.items():
+        days = days_between(floor.created_utc, now_utc)
         age = "on an unknown day" if days is None else f"{counted(days, 'day')} ago"
         message = f"{percent(floor.fraction)}, measured {age} ({plain(floor.created_utc, 40)})"
-        old = days is None or days > noise.OLD_DAYS
-        if old:
-            message += f": too old (limit {noise.OLD_DAYS} days)"
-            yield Check(f"noise floor {tier}", "warn", message, f"mixmark selftest --tier {tier}")
-        else:
+        if days is not None and days <= noise.OLD_DAYS:
             yield Check(f"noise floor {tier}", "ok", message)
+        else:
+            old = f"{message}: too old (limit {noise.OLD_DAYS} days)"
+            yield Check(f"noise floor {tier}", "warn", old, f"mixmark selftest --tier {tier}")
 
 
-def accelerators(state: Inspected) -> Iterator[Check]:
-    """The vendors' own checks, then whether other processes compute on the accelerators."""
-    yield from state.vendors
+def accelerators(state: Inspected, absent: Iterable[Absent]) -> Iterator[Check]:
+    """Whether other processes compute on the accelerators. absent: the vendors' watchers that failed."""
     names = {facts.get("id"): facts.get("name", "") for facts in state.system.accelerators}
     for accelerator in state.conditions.accelerators:
         name = f"{accelerator.id.partition(':')[0]} {names.get(accelerator.id, '')}".strip() + " company"
-        if accelerator.foreign_pids is None:
-            yield Check(
-                name,
-                "unknown",
-                "the driver does not report which processes use it, or counts in another process namespace",
-            )
-        elif pids := accelerator.foreign_pids:
+        pids = accelerator.foreign_pids
+        if pids is None:
+            message = "the driver does not report which processes use it, or counts in another process namespace"
+            yield Check(name, "unknown", message)
+        elif pids:
             message = f"foreign processes compute on it: {len(pids)} ({', '.join(map(str, pids))})"
             yield Check(name, "warn", message, f"ps -o pid,user,comm -p {','.join(map(str, pids))}")
         else:
             yield Check(name, "ok", "no foreign process computes on it")
-    for absent in state.absent:
-        yield Check(absent.label, "unknown", f"it failed, so its accelerators were not checked: {absent.reason}")
-
-
-def configured(state: Inspected) -> Iterator[Check]:
-    """The interpreters that the configuration names."""
-    yield from state.interpreters
+    for each in absent:
+        yield Check(each.label, "unknown", f"it failed, so its accelerators were not checked: {each.reason}")
 
 
 def interpreters(config: Config) -> Iterator[Check]:
@@ -346,23 +333,3 @@ def _differences(hello: messages.Hello) -> Iterator[str]:
     for name, version in {"Python": hello.python, **hello.packages}.items():
         if here.get(name) != version:
             yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"
-
-
-CHECKS: tuple[Callable[[Inspected], Iterator[Check]], ...] = (
-    governor,
-    power_source,
-    power_profile,
-    boost,
-    load,
-    steal,
-    swap,
-    cpu_limit,
-    container,
-    energy_counters,
-    watchable,
-    hugepages,
-    smt,
-    noise_floor,
-    accelerators,
-    configured,
-)

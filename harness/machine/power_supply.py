@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -46,7 +47,9 @@ def _rests(battery: Path) -> bool:
 
 def _elsewhere() -> PowerSource | None:
     """The source on a system without Linux's files, which does not report whether a battery is charged."""
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    battery = None
+    with suppress(AttributeError, OSError, RuntimeError):  # psutil lacks it on some systems, and fails on odd ones
+        battery = psutil.sensors_battery()
     if battery is None or battery.power_plugged is None:
         return None
     return "mains" if battery.power_plugged else "battery"

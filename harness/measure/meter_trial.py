@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.schema import Domain, Metering
-from mixmark.harness.judge.energy.reading import EnergyReading, power, reading
-from mixmark.harness.judge.energy.step_response import StepResponse, step_response
+from mixmark.harness.judge.energy.reading import EnergyReading, StepResponse, power, reading, step_response
 from mixmark.harness.machine import other_load
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.other_load import OtherLoad
@@ -22,6 +21,9 @@ from mixmark.harness.resources import clock, cpus
 SPIN = "while True: pass"
 SETTLE_S = 2.0
 """Before the first stretch, so that a source with a lag has begun."""
+
+LATE_S = 2.0
+"""After the time that is shown, so that a source which reports a reading late has reported all of it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ def live(meters: Meters, seconds: float) -> list[LiveReading]:
     begin_ns = clock.now_ns()
     clock.sleep(seconds if meters.domains else 0)
     end_ns = clock.now_ns()
+    clock.sleep(LATE_S if meters.domains else 0)
     drained = meters.drain("live")
     return [_live(domain, drained, begin_ns, end_ns) for domain in meters.domains] if drained else []
 

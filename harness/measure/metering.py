@@ -42,7 +42,7 @@ from mixmark.harness.worker.plugin_process import PluginProxy
 INTERVAL_S = 0.1
 ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
 PER_AVERAGE = 4  # reads within the time over which a source averages its power
-COUNTING = 0.0025  # of one core, for the counters of one meter: half of judge.rules.energy.METERING
+COUNTING = 0.0025  # of one core, for the counters of one meter: half of judge.rules.quality.METERING
 LOOK_BACK_S = 5.0  # of samples from which the current power is computed: slow sources change every second or two
 NAME = "meter"
 

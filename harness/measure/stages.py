@@ -27,7 +27,7 @@ from mixmark.harness.contracts.schema import (
     Result,
     Share,
 )
-from mixmark.harness.judge import screening, solo_rates
+from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import interference, registered
@@ -197,7 +197,7 @@ class Screening(Stage):
         left_ns = budget_ns - sum(took_ns[record.key] for record in repeated)
         phases: list[Phase] = []
         for shares, rates in _screened(state):
-            routes = screening.contenders(rates)
+            routes = solo_rates.contenders(rates)
             if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
                 left_ns -= turn_ns
                 phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
@@ -225,7 +225,7 @@ def _screened(state: RunState) -> Iterator[tuple[Mapping[RouteKey, Share], Mappi
         for record in state.result.records
         if record.error or record.key in state.invalid or (record.audit and not record.audit.passed)
     }
-    rates = screening.rates_per_s(state.evidence.measured)
+    rates = solo_rates.screened_per_s(state.evidence.measured)
     for shares in routes_of(state.result.candidates).values():
         known = rates if len(shares) > 1 else dict.fromkeys(shares, (0.0,))
         if left := {route: known[route] for route in shares if route in known and route not in failed}:
@@ -243,7 +243,7 @@ class Solo(Stage):
         phase."""
         result = state.result
         planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
-        wanted = {screening.contenders(rates)[0] for _, rates in _screened(state)} - planned
+        wanted = {solo_rates.contenders(rates)[0] for _, rates in _screened(state)} - planned
         targets = {tuple(target) for _, *target in wanted}
         narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
         probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]

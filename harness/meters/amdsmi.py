@@ -21,7 +21,7 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import card_domain, gpu_ids, library_reader
+from mixmark.harness.meters.common import absent, domain_of, gpu_ids, library_reader
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
 WATCH_TIMES, WATCH_S = 10, 0.1
@@ -73,20 +73,16 @@ class AmdSmi:
         try:
             import amdsmi as smi
         except Exception as error:  # also OSError or KeyError, from looking for its library
-            yield Absent(kind="meter", name="amdsmi", reason=f"{error}: {INSTALL}")
+            yield absent("amdsmi", f"{error}: {INSTALL}")
             return
         try:
             smi.amdsmi_init()
             cards = [_card(smi, handle) for handle in smi.amdsmi_get_processor_handles()]
         except Exception as error:  # AmdSmiException, or what an old library lacks
-            yield Absent(kind="meter", name="amdsmi", reason=f"{error}: {PERMIT}")
+            yield absent("amdsmi", f"{error}: {PERMIT}")
             return
         if not any(card.ids & known for card in cards):
-            yield Absent(
-                kind="meter",
-                name="amdsmi",
-                reason=f"no adapter found any of {counted(len(cards), 'GPU')}",
-            )
+            yield absent("amdsmi", f"no adapter found any of {counted(len(cards), 'GPU')}")
             return
         readings = self._watch(cards)
         position = 0
@@ -117,19 +113,19 @@ class AmdSmi:
         covers = tuple(id for id in ids if id)
         if any(reading.watts or (reading.joules or 0) > 0 for second in readings[1:] for reading in second):
             reason = "both dies of this MI250 report, but it is not documented whether each reports for both"
-            yield from (Absent(kind="meter", name=id, reason=f"AMD SMI: {reason}") for id in covers)
+            yield from (absent(id, f"AMD SMI: {reason}") for id in covers)
             return
         taken, card, parent = readings[0], dies[0], None
         name = f"amdsmi/{covers[0].removeprefix('gpu:')}"
         if problem := _counter_problem(taken):
-            yield Absent(kind="meter", name=f"{covers[0]} energy counter", reason=f"AMD SMI: {problem}")
+            yield absent(f"{covers[0]} energy counter", f"AMD SMI: {problem}")
         else:
             parent = f"{name}/energy"
             self._reads[parent] = card.joules
-            yield card_domain(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
+            yield domain_of(parent, covers, "energy", f"amdsmi_get_energy_count; {SOURCE}")
         if all(reading.watts for reading in taken):
             self._reads[f"{name}/power"] = card.watts
-            yield card_domain(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent)
+            yield domain_of(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent=parent)
 
 
 def _counter_problem(readings: Sequence[CardReading]) -> Reason | None:

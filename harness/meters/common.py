@@ -1,43 +1,14 @@
-"""Shared functions of meters: options, the ids that a source covers, reads of sysfs and of libraries."""
+"""Shared functions of meters: the ids that a source covers, reads of sysfs and of libraries."""
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import HOST_PROCESSOR, Device, Domain
-
-UNITS = {"W": 1.0, "mW": 1e-3, "kW": 1e3, "J": 1.0, "kJ": 1e3, "Wh": 3600.0, "kWh": 3.6e6}
-"""The watts or joules of one unit in which a meter may report."""
-POWER = frozenset({"W", "mW", "kW"})
-"""The units of power; the others are of energy."""
-
-
-def choice_option(meter: str, options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:
-    """The option. None if it was not given. Raises UsageError for another word."""
-    value = options.get(name)
-    if value is not None and value not in (words := list(allowed)):
-        raise UsageError(f"the meter {meter} takes {name} {', '.join(words)}, not {value!r}")
-    return value
-
-
-def number_option(meter: str, options: Mapping[str, str], name: str, signed: bool = False) -> float | None:
-    """The option as a number; `1%` is 0.01. None if it was not given. Raises UsageError for other text."""
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (not signed and value <= 0):
-        raise UsageError(f"the meter {meter} takes a number for {name}, not {text!r}")
-    return value
+from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Boundary, Device, Domain
 
 
 def host_ids(devices: Iterable[Device]) -> list[str]:
@@ -57,6 +28,11 @@ def all_ids(devices: Iterable[Device]) -> tuple[str, ...]:
         "memory",
         "node",
     )
+
+
+def absent(name: str, reason: str, covers: tuple[str, ...] = ()) -> Absent:
+    """A source of energy that cannot be read."""
+    return Absent(kind="meter", name=name, reason=reason, covers=covers)
 
 
 def read_integer(path: Path) -> int:
@@ -87,23 +63,16 @@ def library_reader(read: Callable[[], float], library: str) -> Callable[[], floa
     return call
 
 
-def card_domain(
+def domain_of(
     id: str,
     covers: tuple[str, ...],
     quantity: Literal["energy", "power"],
     source: str,
-    parent: str | None = None,
-    averaging_ns: int | None = None,
+    boundary: Boundary = "devices",
+    **facts: Any,
 ) -> Domain:
-    """A domain of the boundary `devices`. id: the meter's name, a slash and a name."""
-    return Domain(
-        id=id,
-        meter=id.split("/")[0],
-        covers=covers,
-        boundary="devices",
-        quantity=quantity,
-        method="integrated" if quantity == "power" else "counter",
-        averaging_ns=averaging_ns,
-        parent=parent,
-        source=source,
-    )
+    """A domain. id: begins with the meter's name. facts: further fields; by default energy is of a counter and power is
+    integrated."""
+    method = "integrated" if quantity == "power" else "counter"
+    known = {"id": id, "meter": id.split("/")[0], "covers": covers, "quantity": quantity, "source": source}
+    return Domain.model_validate({**known, "boundary": boundary, "method": method, **facts})

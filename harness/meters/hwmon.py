@@ -23,7 +23,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.common import all_ids, gpu_ids, host_ids, read_integer
+from mixmark.harness.meters.common import absent, all_ids, domain_of, gpu_ids, host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"
@@ -76,7 +76,7 @@ class Hwmon:
         devices = list(devices)
         sensors = [*_sensors(self._folder)]
         if not sensors:
-            yield Absent(kind="meter", name="hwmon", reason="/sys/class/hwmon has no sensor of power or energy")
+            yield absent("hwmon", "/sys/class/hwmon has no sensor of power or energy")
         cpus, gpus = host_ids(devices), gpu_ids(devices)
         everything = all_ids(devices)
         chosen = [*self._chosen(sensors, everything)]
@@ -89,11 +89,9 @@ class Hwmon:
             try:
                 read_integer(sensor.file)
             except PermissionError:
-                yield Absent(
-                    kind="meter", name=sensor.key, reason=f"only root may read it: sudo chmod a+r {sensor.file}"
-                )
+                yield absent(sensor.key, f"only root may read it: sudo chmod a+r {sensor.file}")
             except OSError as error:
-                yield Absent(kind="meter", name=sensor.key, reason=f"it cannot be read: {error}")
+                yield absent(sensor.key, f"it cannot be read: {error}")
             else:
                 self._files[domain.id] = sensor.file
                 yield domain
@@ -112,7 +110,7 @@ class Hwmon:
                 if sensor.chip not in (*INTEL, "power_meter"):
                     yield sensor, _unknown(sensor, "its coverage is not known")
             elif twins > 1:
-                yield sensor, Absent(kind="meter", name=sensor.key, reason=f"{twins} sensors have this name")
+                yield sensor, absent(sensor.key, f"{twins} sensors have this name")
             else:
                 covers = tuple(declared.replace(" ", "").split(","))
                 yield sensor, _domain(sensor, everything if covers == ("node",) else covers, node="node" in covers)
@@ -127,14 +125,7 @@ def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sen
     card = next((sensor for sensor in energies if sensor.label == "card"), None)
     for sensor in energies:
         if len(cards) != 1 or len(xpus) != 1:
-            yield (
-                sensor,
-                _unknown(
-                    sensor,
-                    f"{counted(len(cards), 'Intel card')} and {counted(len(xpus), 'device')}: their "
-                    "correspondence is not known",
-                ),
-            )
+            yield sensor, _unpaired(sensor, counted(len(cards), "Intel card"), counted(len(xpus), "device"))
         elif sensor.label in ("card", "pkg", ""):
             yield sensor, _domain(sensor, (xpus[0],), parent=card.id if card and sensor != card else None)
 
@@ -151,14 +142,7 @@ def _grace(
         if alone:
             yield module, _domain(module, (gpus[0], *cpus, "memory"))
         else:
-            yield (
-                module,
-                _unknown(
-                    module,
-                    f"{counted(len(modules), 'module')} and {counted(len(gpus), 'GPU')}: their "
-                    "correspondence is not known",
-                ),
-            )
+            yield module, _unpaired(module, counted(len(modules), "module"), counted(len(gpus), "GPU"))
     for place, socket in enumerate(sorted(sockets, key=lambda socket: socket.label), 1):
         part = f"/{place}-of-{len(sockets)}" if len(sockets) > 1 else ""
         covers = tuple(f"{id}{part}" for id in (*cpus, "memory"))
@@ -185,26 +169,24 @@ def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Ite
 
 
 def _domain(sensor: Sensor, covers: tuple[str, ...], node: bool = False, parent: str | None = None) -> Domain:
-    energy = sensor.channel.startswith("energy")
-    return Domain(
-        id=sensor.id,
-        meter="hwmon",
-        covers=covers,
-        boundary="node" if node else "devices",
-        quantity="energy" if energy else "power",
-        method="counter" if energy else "integrated",
+    return domain_of(
+        sensor.id,
+        covers,
+        "energy" if sensor.channel.startswith("energy") else "power",
+        f"{sensor.key} {sensor.label}".strip() + f": {SOURCE}",
+        "node" if node else "devices",
         averaging_ns=sensor.averaging_ns,
         parent=parent,
-        source=f"{sensor.key} {sensor.label}".strip() + f": {SOURCE}",
     )
 
 
 def _unknown(sensor: Sensor, why: str) -> Absent:
-    return Absent(
-        kind="meter",
-        name=f"{sensor.key} {sensor.label}".strip(),
-        reason=f'{why}: declare it in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices',
-    )
+    declare = f'declare it in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices'
+    return absent(f"{sensor.key} {sensor.label}".strip(), f"{why}: {declare}")
+
+
+def _unpaired(sensor: Sensor, sensors: str, devices: str) -> Absent:
+    return _unknown(sensor, f"{sensors} and {devices}: their correspondence is not known")
 
 
 def _sensors(folder: Path) -> Iterator[Sensor]:

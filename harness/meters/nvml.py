@@ -18,7 +18,7 @@ from typing import Any
 from mixmark.harness.contracts.errors import refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.common import card_domain, gpu_ids, host_ids, library_reader
+from mixmark.harness.meters.common import absent, domain_of, gpu_ids, host_ids, library_reader
 
 SOURCE = "docs.nvidia.com/deploy/nvml-api"
 SECOND_NS = 1_000_000_000
@@ -38,13 +38,11 @@ class Nvml:
         devices = list(devices)
         try:
             import pynvml as nvml  # here, because only metered machines need it
-        except ImportError as error:
-            yield Absent(kind="meter", name="nvml", reason=f"{error}: pip install nvidia-ml-py")
-            return
-        try:
+
             nvml.nvmlInit()
-        except Exception as error:  # NVMLError, or what an old library lacks
-            yield Absent(kind="meter", name="nvml", reason=f"{error}: {DRIVER}")
+        except Exception as error:  # no package, NVMLError, or what an old library lacks
+            fix = "pip install nvidia-ml-py" if isinstance(error, ImportError) else DRIVER
+            yield absent("nvml", f"{error}: {fix}")
             return
         found = list(self._gpus(nvml, gpu_ids(devices), host_ids(devices)))
         modules = {source.id for source in found if isinstance(source, Domain) and source.id.endswith("/module")}
@@ -53,7 +51,7 @@ class Nvml:
                 yield source
             elif source.id in modules:
                 reason = "NVML does not report which GPUs share a module"
-                yield Absent(kind="meter", name=source.id, reason=reason)
+                yield absent(source.id, reason)
             else:
                 yield source.model_copy(update={"parent": None}) if source.parent in modules else source
 
@@ -67,11 +65,11 @@ class Nvml:
                 handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
                 if uuid.startswith("MIG-") or _mig(nvml, handle):
                     reason = "MIG is on, and NVML meters whole GPUs only: sudo nvidia-smi -mig 0, then reset the GPU"
-                    yield Absent(kind="meter", name=id, reason=reason)
+                    yield absent(id, reason)
                     continue
                 yield from self._domains(nvml, handle, id, cpus)
             except Exception as error:
-                yield Absent(kind="meter", name=id, reason=f"NVML: {error}")
+                yield absent(id, f"NVML: {error}")
 
     def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
         """The domains of one GPU. A module, if any, contains the counter, which contains the power."""
@@ -82,12 +80,12 @@ class Nvml:
         if module:
             parent = f"nvml/{uuid}/module"
             self._reads[parent] = module
-            yield card_domain(parent, (id, *cpus), "power", f"NVML_FI_DEV_POWER_INSTANT, scope module; {SOURCE}")
+            yield domain_of(parent, (id, *cpus), "power", f"NVML_FI_DEV_POWER_INSTANT, scope module; {SOURCE}")
         counter = _works(_reader(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3))
         if counter:
             name = f"nvml/{uuid}/energy"
             self._reads[name] = counter
-            yield card_domain(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent)
+            yield domain_of(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent=parent)
             parent = name
         powers = [
             ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
@@ -101,14 +99,10 @@ class Nvml:
             if power:
                 name = f"nvml/{uuid}/power"
                 self._reads[name] = power
-                yield card_domain(name, (id,), "power", f"{source}; {SOURCE}", parent, averaging_ns)
+                yield domain_of(name, (id,), "power", f"{source}; {SOURCE}", parent=parent, averaging_ns=averaging_ns)
                 return
         if not parent:
-            yield Absent(
-                kind="meter",
-                name=id,
-                reason="NVML reports neither its energy nor its power: the GPU or its driver lacks a sensor",
-            )
+            yield absent(id, "NVML reports neither its energy nor its power: the GPU or its driver lacks a sensor")
 
 
 def _reader(read: Callable[[], float]) -> Callable[[], float]:

@@ -20,7 +20,7 @@ from mixmark.harness.contracts.errors import refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import host_ids, read_integer
+from mixmark.harness.meters.common import absent, host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux powercap, energy_uj; docs.kernel.org/power/powercap/powercap.html"
@@ -96,7 +96,7 @@ class Rapl:
         """
         zones = [_zone(folder) for folder in sorted(self._zones.glob("intel-rapl:*"), key=_natural)]
         if not zones:
-            yield Absent(kind="meter", name="rapl", reason=NO_ZONES)
+            yield absent("rapl", NO_ZONES)
             return
         packages = _distinct([zone for zone in zones if PACKAGE.fullmatch(zone.name)])
         drams = _distinct([zone for zone in zones if zone.name == "dram"])
@@ -106,7 +106,7 @@ class Rapl:
             known = bool(drams) or model in SERVERS
             hidden = tuple(f"memory{_part(place, len(packages))}" for place in range(len(drams) + 1, len(packages) + 1))
             reason = NO_DRAM if known else UNKNOWN_DRAM
-            yield Absent(kind="meter", name="rapl dram", reason=reason, covers=hidden if known else ())
+            yield absent("rapl dram", reason, covers=hidden if known else ())
         if vendor != "GenuineIntel" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
             packages = [replace(zone, problem=DIES) for zone in packages]
         parent = next((zone.id for zone in platforms if not zone.problem), None)
@@ -116,7 +116,7 @@ class Rapl:
                 if zone.problem:
                     name = f"rapl {zone.name} ({zone.folder.name})"
                     hidden = tuple(f"{id}{part}" for id in covers) if zone.name == "dram" else ()
-                    yield Absent(kind="meter", name=name, reason=zone.problem, covers=hidden)
+                    yield absent(name, zone.problem, covers=hidden)
                     continue
                 yield Domain(
                     id=zone.id,

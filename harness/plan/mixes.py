@@ -145,7 +145,7 @@ def words_of(error: ValidationError) -> str:
     within = {each["loc"][:length] for each in errors for length in range(1, len(each["loc"]))}
     own = [(each, OF_TOML.get(each["type"], "{msg}")) for each in errors if each["loc"] not in within]
     return "; ".join(
-        f"{'.'.join(map(str, each['loc']))}: {words}".removeprefix(": Value error, ")
+        f"{'.'.join(map(str, each['loc']))}: {words}".removeprefix(": ").removeprefix("Value error, ")
         for each, form in own
         for words in [form.format(msg=each["msg"], **each.get("ctx", {}))]
     )

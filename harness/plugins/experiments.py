@@ -110,6 +110,8 @@ class Experiment(Stage):
     """The models of `Result.experiments`, of `Phase.facts`, and of `Result.found` if it finds anything. A result with
     other facts contradicts itself."""
     needs_mix = True
+    of_any_result: ClassVar[bool] = False
+    """Whether it has figures of every result, also of a run that was not asked for it. It then measures nothing."""
     first: ClassVar[str] = ""
     """What `before` measures, for the progress. Empty if it measures nothing."""
 

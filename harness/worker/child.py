@@ -59,7 +59,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.seeds import nonce, poisson
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.statistics import intervals, steadiness, timestamps
+from mixmark.harness.judge.statistics import intervals, timestamps
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind
 from mixmark.harness.resources import clock, memory
@@ -322,7 +322,7 @@ class AdapterService(AdapterCalls):
             return logs[-1]
 
         if loaded.rate_per_s is None:
-            enough = functools.partial(steadiness.enough, limits)
+            enough = functools.partial(intervals.enough, limits)
             done = load_generator.closed_loop(
                 loaded.runner, feeds, limits, threads=loaded.threads, enough=enough, new_log=new_log, ahead=loaded.ahead
             )

@@ -293,9 +293,9 @@ class Worker:
             cause = f"the worker was killed by {_signal_name(-status)} while {self._doing}"
         else:
             cause = f"the worker ended with exit code {status} while {self._doing}"
-        if last := "".join(last_lines(self.log, 1)):
-            cause += f"; its last output: {last}"
-        return Failure(kind="crashed", message=cause, hint=f"see {self.log.name}")
+        last = "".join(last_lines(self.log, 1))
+        hint = f"see {self.log.name}" + (f", whose last line is: {last}" if last else "")
+        return Failure(kind="crashed", message=cause, hint=hint)
 
 
 def _signal_name(number: int) -> str:

@@ -296,25 +296,14 @@ def independent_feeds(feeds: Iterator[Feed]) -> NextFeed:
 
 
 def _in_threads(issue: Callable[[Sequence[FeedLog]], None], logs: Sequence[Sequence[FeedLog]]) -> Completions:
-    """Runs an issue thread for each group of logs; a single group is run in this thread. Raises the first error."""
+    """Runs an issue thread for each group of logs; a single group is run in this thread. Raises the error of the first
+    group that has one."""
     if len(logs) == 1:
         issue(logs[0])
         return merged(log for log in logs[0] if log.ends)
-    errors: list[BaseException] = []
-
-    def catching(group: Sequence[FeedLog]) -> None:
-        try:
-            issue(group)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=catching, args=(group,)) for group in logs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(len(logs)) as pool:
+        for _ in pool.map(issue, logs):
+            pass
     return merged(log for group in logs for log in group if log.ends)
 
 

@@ -217,17 +217,9 @@ class SuiteModel(Protocol):
     def gate(self, precision: Precision) -> Gate | None: ...
 
 
-class SuiteSource(Protocol):
-    """A suite's class. Both methods raise MixmarkError; `build` raises Unsupported if the suite lacks the tier."""
-
-    def describe(self) -> SuiteDescription: ...
-
-    def build(self, choice: SuiteChoice) -> SuiteModel: ...
-
-
 @dataclass(frozen=True)
 class BuiltInSuite:
-    """A suite of Mixmark."""
+    """A suite of Mixmark. Both methods raise MixmarkError; `build` raises Unsupported if the suite lacks the tier."""
 
     plugin: Plugin
 
@@ -240,7 +232,7 @@ class BuiltInSuite:
 
 
 class SuiteProcess(PluginProcess):
-    """A suite of another package. Raises PluginError."""
+    """A suite of another package, with the methods of `BuiltInSuite`. Raises PluginError."""
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__(plugin)
@@ -275,6 +267,10 @@ class _RemoteSuite:
 
     def gate(self, precision: Precision) -> Gate | None:
         return self.process.call(SuiteCalls.gate, LOADING_S, suite=self.choice, precision=precision)
+
+
+SuiteSource = BuiltInSuite | SuiteProcess
+"""A suite's class, wherever it is loaded."""
 
 
 def policy_of(plugin: Plugin) -> Callable[[Seconds, Seconds], Policy]:

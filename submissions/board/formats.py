@@ -9,10 +9,11 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 import numpy.typing as npt
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from mixmark.harness.contracts.text import escaped, plain
 from mixmark.reporters import document, figures
@@ -25,13 +26,31 @@ from mixmark.submissions.entry import Entry
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
 RANKS = "Entries whose 95 % intervals overlap with the interval of the best of a group share its rank."
-LETTER_PX, PAD_PX, BADGE_PX = 6.6, 7, 20
-"""The width of a letter at 11 px, the space beside a text, and the height of a badge."""
+LETTER_PX, PAD_PX = 6.6, 7
+"""The width of a letter of a badge, at 11 px, and the space beside a text."""
 WIDTH_PX, HEIGHT_PX, MARGIN_PX = 600, 315, 24
 """The preview picture."""
 MOST_BARS = 9
 COLOURS = bytes.fromhex("fdfdfb b9c9e4 1b55b8")
 """Its paper, the bars of others and the bar of the entry, as on the pages in daylight."""
+
+
+def text(value: Any) -> Any:
+    """A text without control characters and marks that turn the direction of text, and of limited length."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return plain(value, figures.LONGEST)
+
+
+PAGES = Environment(
+    loader=PackageLoader("mixmark.submissions.board", "pages"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=text,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+PAGES.filters["name"] = figures.name
 
 
 def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
@@ -104,22 +123,10 @@ SCORED = {
     *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""
-HEAD = (
+COLUMNS = (
     *("board", "metric", "mix", "boundary", "weight_class", "division", "rank", "tied", "organisation", "system"),
-    *(
-        "value",
-        "low",
-        "high",
-        "unit",
-        "mixes_per_hour",
-        "mixes_per_kwh",
-        "watts",
-        "price",
-        "currency",
-        "price_per_mix_per_hour",
-        "grade",
-        "tuning",
-    ),
+    *("value", "low", "high", "unit", "mixes_per_hour", "mixes_per_kwh", "watts"),
+    *("price", "currency", "price_per_mix_per_hour", "grade", "tuning"),
     *("availability", "runs", "measured", "mixmark", "suites", "stale", "devices", "hardware", "alone", "page"),
 )
 
@@ -127,40 +134,45 @@ HEAD = (
 def as_csv(site: Website, boards: Sequence[Board]) -> str:
     """A row for each entry on each board, with all digits. The rank of an unranked entry is empty."""
     written = io.StringIO()
-    sheet = csv.writer(written, lineterminator="\n")
-    sheet.writerow(HEAD)
+    sheet = csv.DictWriter(written, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    sheet.writeheader()
     for board in boards:
         for place in (*board.ranked, *board.unranked):
-            sheet.writerow(_cells(site, board.key, place))
+            cells = _cells(site, board.key, place)
+            sheet.writerow({name: _cell(value) for name, value in cells.items()})
     return written.getvalue()
 
 
-def _cells(site: Website, key: Key, place: Place) -> Iterator[str]:
-    entry, declared, price = place.entry, place.entry.declaration, place.entry.declaration.price
-    figure, worth = rank.figure_of(entry, key.metric), row.price_per_mix(entry)
-    alone = (f"{suite} {solo.speed} {solo.unit}/s" for suite, solo in row.fastest(entry).items())
-    values = (
-        *(key.id, key.metric, key.mix, key.boundary, key.weight_class, key.division),
-        *((None, None) if place.rank is None else (place.rank, place.tied)),
-        *(declared.organisation, declared.system),
-        *(figure.estimate, figure.low, figure.high, row.UNITS[key.metric]),
-        entry.mixes_per_hour.estimate,
-        entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
-        entry.watts,
-        *((price.amount, price.currency) if price else (None, None)),
-        None if worth is None else float(worth),
-        *(entry.grade, entry.tuning, declared.availability, len(entry.runs), row.measured(entry), entry.mixmark),
-        ", ".join(f"{name} {version}" for name, version in entry.suites.items()),
-        "; ".join(rank.stale(entry, site.today, site.versions)),
-        " + ".join(row.devices(entry)),
-        row.hardware(entry),
-        ", ".join(alone),
-        site.url + row.page_of(entry),
-    )
-    for value in values:
-        written = "" if value is None else plain(str(value))
-        # Spreadsheets run what starts with one of these; a number may have its sign.
-        yield f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
+def _cells(site: Website, key: Key, place: Place) -> dict[str, object]:
+    """The facts of an entry as leaderboard.json has them, with texts for what is no single value."""
+    entry, price, figure = place.entry, place.entry.declaration.price, rank.figure_of(place.entry, key.metric)
+    fastest = row.fastest(entry).items()
+    return _entry(entry, site) | {
+        **vars(key),
+        "board": key.id,
+        "rank": place.rank,
+        "tied": None if place.rank is None else place.tied,
+        "value": figure.estimate,
+        "low": figure.low,
+        "high": figure.high,
+        "unit": row.UNITS[key.metric],
+        "mixes_per_hour": entry.mixes_per_hour.estimate,
+        "mixes_per_kwh": entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
+        "price": price and price.amount,
+        "currency": price and price.currency,
+        "suites": ", ".join(f"{name} {version}" for name, version in entry.suites.items()),
+        "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
+        "devices": " + ".join(row.devices(entry)),
+        "hardware": row.hardware(entry),
+        "alone": ", ".join(f"{suite} {solo.speed} {solo.unit}/s" for suite, solo in fastest),
+        "page": site.url + row.page_of(entry),
+    }
+
+
+def _cell(value: object) -> str:
+    written = "" if value is None else plain(str(value))
+    # Spreadsheets run what starts with one of these; a number may have its sign.
+    return f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
 
 
 def as_markdown(site: Website, boards: Sequence[Board]) -> str:
@@ -218,23 +230,10 @@ def badge(entry: Entry, standings: Sequence[Standing]) -> str:
     left = f"Mixmark {entry.mix}"
     right = f"{figures.number(entry.mixes_per_kwh or entry.mixes_per_hour)} {row.UNITS[first.key.metric]}"
     right += f" · {entry.grade if first.rank is None else f'rank {first.rank}'}"
-    a_px, b_px = (round(len(words) * LETTER_PX + 2 * PAD_PX) for words in (left, right))
-    label = _xml(f"{left}: {headline(entry)}, {first.words if first.rank else entry.grade}")
-    colour = "#5c6167" if first.rank is None else "#1b55b8"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{a_px + b_px}" height="{BADGE_PX}" role="img" '
-        f"aria-label={quoteattr(plain(f'{left}: {right}'))}><title>{label}</title>"
-        f'<clipPath id="r"><rect width="{a_px + b_px}" height="{BADGE_PX}" rx="3"/></clipPath>'
-        f'<g clip-path="url(#r)"><rect width="{a_px}" height="{BADGE_PX}" fill="#1c1f23"/>'
-        f'<rect x="{a_px}" width="{b_px}" height="{BADGE_PX}" fill="{colour}"/></g>'
-        '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
-        f'<text x="{a_px / 2}" y="14" textLength="{a_px - 2 * PAD_PX}">{_xml(left)}</text>'
-        f'<text x="{a_px + b_px / 2}" y="14" textLength="{b_px - 2 * PAD_PX}">{_xml(right)}</text></g></svg>\n'
-    )
-
-
-def _xml(words: str) -> str:
-    return escape(plain(words))
+    left_px, right_px = (round(len(words) * LETTER_PX + 2 * PAD_PX) for words in (left, right))
+    title = f"{left}: {headline(entry)}, {first.words if first.rank else entry.grade}"
+    shown = {"left": left, "right": right, "left_px": left_px, "right_px": right_px, "pad_px": PAD_PX, "title": title}
+    return PAGES.get_template("badge.jinja").render(shown, ranked=first.rank is not None) + "\n"
 
 
 def picture(values: Sequence[float], own: int | None) -> bytes:

@@ -163,7 +163,8 @@ def _board(key: Key, entries: Sequence[Entry]) -> Board:
 
 def lacks(entry: Entry) -> tuple[str, ...]:
     """What an entry has instead of what a rank needs: 1 of 3 runs. Empty if nothing is known."""
-    return entry.reasons.get("ranked", ())
+    of_grade = entry.reasons.get("grade", ()) if entry.grade == "indicative" else ()
+    return (*of_grade, *entry.reasons.get("ranked", ()))
 
 
 def _descending(figure: Estimate) -> tuple[float, float]:

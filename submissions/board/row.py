@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from mixmark.harness.judge.mixed_run import HOUR_NS
 from mixmark.harness.judge.solo import Solo, best, by_suite
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, summary
+from mixmark.reporters.charts import PixelAxis
 from mixmark.submissions.board import rank
 from mixmark.submissions.board.rank import Board, Key, Metric
 from mixmark.submissions.entry import Entry
@@ -54,34 +54,15 @@ class Standing:
     rank: int | None
 
 
-@dataclass(frozen=True)
-class IntervalAxis:
-    """Places values between two ends: at 0 to 100 %."""
-
-    low: float
-    high: float
-    logarithmic: bool = False
-
-    @classmethod
-    def of(cls, figures: Sequence[Estimate]) -> IntervalAxis:
-        """An axis of bars from zero that holds all intervals; logarithmic, without zero, if estimates lie far apart."""
-        intervals = [figure.ends for figure in figures]
-        least = min((low for low, _ in intervals), default=0.0)
-        most = max((high for _, high in intervals), default=1.0)
-        if 0 < least * LOGARITHMIC_FROM < most:
-            return cls(least / 1.15, most * 1.15, True)
-        return cls(0.0, most * 1.02 or 1.0)
-
-    def __call__(self, value: float) -> float:
-        low, high = self.low, self.high
-        if self.logarithmic:
-            low, high, value = math.log(low), math.log(high), math.log(max(value, low))
-        return round(min(100.0, max(0.0, (value - low) / (high - low) * 100)), 2)
-
-    def interval(self, figure: Estimate) -> dict[str, float]:
-        """The positions of an estimate and of the ends of its interval."""
-        low, high = figure.ends
-        return {"low": self(low), "mid": self(figure.estimate), "high": self(high)}
+def axis_of(figures: Sequence[Estimate]) -> PixelAxis:
+    """An axis in percent of bars from zero that holds all intervals; logarithmic, without zero, if estimates lie far
+    apart."""
+    intervals = [figure.ends for figure in figures]
+    least = min((low for low, _ in intervals), default=0.0)
+    most = max((high for _, high in intervals), default=1.0)
+    if 0 < least * LOGARITHMIC_FROM < most:
+        return PixelAxis(least / 1.15, most * 1.15, 0, 100, True)
+    return PixelAxis(0.0, most * 1.02 or 1.0, 0, 100)
 
 
 def page_of(entry: Entry) -> str:

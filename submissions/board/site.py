@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,44 +10,27 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, summary
-from mixmark.reporters.charts import decades, steps
+from mixmark.reporters.charts import PixelAxis
 from mixmark.submissions.board import entry_page, formats, rank, row
+from mixmark.submissions.board.formats import PAGES, text
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
-from mixmark.submissions.board.row import IntervalAxis, Standing, Website
+from mixmark.submissions.board.row import Standing, Website
 from mixmark.submissions.entry import Entry
 
 STATIC_ROWS = 200
 """Rows of a board that its page holds for readers without JavaScript. The script shows all."""
+MOST_TICKS = 9  # of an axis
 INDEX = "leaderboard.json"
 
 Reports = Callable[[Entry], Mapping[str, str]]
 """The report pages of an entry's results, by their file names."""
-
-
-def text(value: Any) -> Any:
-    """A text without control characters and marks that turn the direction of text, and of limited length."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return plain(value, figures.LONGEST)
-
-
-PAGES = Environment(
-    loader=PackageLoader("mixmark.submissions.board", "pages"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    finalize=text,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-PAGES.filters["name"] = figures.name
 
 
 def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports = lambda entry: {}) -> tuple[Board, ...]:
@@ -62,20 +43,16 @@ def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports =
         raise UsageError(f"{out} holds something that is no leaderboard", "give an empty folder, or a new one")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        try:
-            fresh.chmod(0o755)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as scratch:
+            fresh = Path(scratch) / "site"
             boards = rank.boards(entries)
             for name, content in pages(site, boards, entries, reports):
                 _write(fresh / name, content.encode())
             for name, picture in pictures(boards):
                 _write(fresh / name, picture)
             if out.exists():
-                shutil.rmtree(out)
+                out.rename(Path(scratch) / "old")
             fresh.rename(out)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error}", "choose another folder with --out") from error
     return boards
@@ -175,8 +152,8 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
     metric: Metric = key.metric
     other: Metric = "TX" if metric == "MX" else "MX"
     mix = mixes.frozen().get(key.mix)
-    axis = IntervalAxis.of([figure_of(place.entry, metric) for place in board.ranked])
-    suites = _suites(board)
+    axis = row.axis_of([figure_of(place.entry, metric) for place in board.ranked])
+    suites, ticks = _suites(board), axis.ticks(MOST_TICKS - 1)
     lines = []
     for index, place in enumerate((*board.ranked, *board.unranked)):
         position = {"at": index, "href": root + row.page_of(place.entry)}
@@ -205,7 +182,7 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
         "unit": row.UNITS[metric],
         "other": row.UNITS[other],
         "axis": axis,
-        "ticks": [(axis(value), label) for value, label in _ticks(axis)],
+        "ticks": [(axis(value), label) for value, label in ticks[:: -(-len(ticks) // MOST_TICKS)]],
         "lines": ranked[:STATIC_ROWS],
         "left": max(0, len(ranked) - STATIC_ROWS),
         "apart": apart[:STATIC_ROWS],
@@ -297,14 +274,13 @@ def _places(board: Board) -> tuple[Place, ...]:
     return *board.ranked, *board.unranked
 
 
-def _line(
-    site: Website, key: Key, place: Place, axis: IntervalAxis, suites: Sequence[tuple[str, str]]
-) -> dict[str, Any]:
+def _line(site: Website, key: Key, place: Place, axis: PixelAxis, suites: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """The words of a row, and the positions of its interval on the axis of the board in percent. `lead` and `reach` are
     the begin and the width of a leader's interval, behind the rows that share its rank."""
     entry, figure = place.entry, figure_of(place.entry, key.metric)
     other = entry.mixes_per_kwh if key.metric == "TX" else entry.mixes_per_hour
     fastest = row.fastest(entry)
+    ends = {"low": figure.ends[0], "mid": figure.estimate, "high": figure.ends[1]}
     return {
         "kind": "",
         "rank": place.label,
@@ -323,17 +299,10 @@ def _line(
         "measured": row.measured(entry),
         "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
         "why": row.why_unranked(entry) if place.rank is None else "",
-        **axis.interval(figure),
+        **{name: axis(min(max(axis.low, value), axis.high)) for name, value in ends.items()},
         "lead": 0.0,
         "reach": 0.0,
     }
-
-
-def _ticks(axis: IntervalAxis) -> list[tuple[float, str]]:
-    if axis.logarithmic:
-        values = decades(axis.low, axis.high)
-        return [(value, f"{value:,.12g}") for value in values[:: max(1, -(-len(values) // 8))]]
-    return steps(axis.low, axis.high, 8)
 
 
 POSITIONS = ("low", "mid", "high", "lead", "reach")
@@ -376,8 +345,7 @@ def _data(
         "suites": list(suites),
         "rows": rows,
     }
-    written = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Markup(written.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+    return htmlsafe_json_dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> list[list[Any]]:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mixmark.harness.adapters.onnxruntime import OnnxRuntime
@@ -15,22 +16,17 @@ from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.adapters.torch.inductor import Inductor
 from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError
-from mixmark.harness.contracts.protocols import Array, Use
+from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import Device
 from mixmark.suites import onnx_graphs
+from tests.fakes.audits import ALONE, cpu
 from tests.fakes.toys import HOME, Random, Toy
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-ALONE = Use.of("single-stream")
 PACKAGES = {OnnxRuntime: "onnxruntime", OpenVino: "openvino", Torch: "torch"}
 GPU = Device(id="gpu:GPU-0", kind="gpu", memory_pool="gpu:GPU-0", precisions=("fp32",))
-
-
-def cpu(adapter: Any) -> Device:
-    devices: list[Device] = adapter.discover()
-    return next(device for device in devices if device.id == "cpu:0")
 
 
 @pytest.mark.parametrize("adapter", [OnnxRuntime, OpenVino])
@@ -44,6 +40,25 @@ def test_the_cpu_is_named_as_torch_names_it(adapter: Any) -> None:
 def test_a_device_of_others_is_refused(adapter: Any) -> None:
     with pytest.raises(Unsupported, match=GPU.id), adapter({}).open(GPU, Toy(), "fp32", ALONE):
         pass
+
+
+@pytest.mark.parametrize("adapter", PACKAGES)
+def test_a_state_lives_on_from_run_to_run_and_what_get_returned_stays(adapter: Any) -> None:
+    """Two states, in turns: one of a text of eight tokens, and one of the last four of them alone."""
+    before, now = np.arange(8, 12), np.arange(1, 5)
+    with adapter({}).open(cpu(adapter({})), Toy(), "fp32", ALONE) as runner:
+        session = runner.session
+
+        def decoded(state: Any, tokens: Array, position: int) -> Array:
+            token, _ = session.run("step", session.put(tokens), session.put(np.array([position])), state=state)
+            read: Array = session.get(token)
+            return read
+
+        whole, alone = session.state("step"), session.state("step")
+        decoded(whole, before, 0)
+        first = decoded(alone, now, 0)
+        assert (first.tolist(), decoded(whole, now, 4).tolist()) == ([7], [22])
+        assert decoded(alone, before, 4).tolist() != [7] == first.tolist()
 
 
 @pytest.mark.parametrize("adapter", PACKAGES)

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from mixmark.harness.adapters.lowbit import GROUP, Quantised, in_groups, packed, per_channel
 from mixmark.harness.contracts.schema import WeightClass
+from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.llm import Llm
 
 SIZES = st.tuples(st.integers(1, 5), st.integers(1, 70))
@@ -79,7 +80,10 @@ def test_whole_steps_of_any_size_are_exact_up_to_rounding(steps: Any, data: st.D
         assert np.abs(product(got) - weight).max() <= 1e-6 * factors.max() * 8
 
 
-@given(hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0)))
+ANY = hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0))
+
+
+@given(ANY)
 def test_any_weight_is_rounded_to_the_nearest_integer(weight: Any) -> None:
     got = per_channel(weight)
     assert np.abs(got.integers).max() <= 127
@@ -88,7 +92,7 @@ def test_any_weight_is_rounded_to_the_nearest_integer(weight: Any) -> None:
     assert not got.exact or error.max() <= 2e-5 * np.abs(weight).max()
 
 
-@given(hnp.arrays(np.float32, SIZES, elements=st.floats(-1e3, 1e3, width=32).map(lambda x: x if abs(x) > 1e-3 else 0)))
+@given(ANY)
 def test_in_four_bits_only_the_opposite_of_the_largest_value_is_off_by_more_than_half_a_step(weight: Any) -> None:
     got = in_groups(weight)
     values = np.pad(weight, ((0, 0), (0, -weight.shape[1] % GROUP))).reshape(got.integers.shape)
@@ -101,8 +105,7 @@ def test_in_four_bits_only_the_opposite_of_the_largest_value_is_off_by_more_than
 def test_drawn_weights_are_exact_in_the_bits_of_their_class_and_not_in_fewer(bits: WeightClass) -> None:
     weights = Llm("smoke", {}, bits).weights()
     for name in weights.names():
-        weight = np.empty([int(size) for size in weights.spec(name).shape], np.float32)
-        weights.read(name, weight)
+        weight = read_weight(weights, name)
         assert in_groups(weight, bits).exact, name
         assert np.abs(in_groups(weight, bits).integers).max() <= 64
         if weight.ndim > 1:
@@ -111,9 +114,7 @@ def test_drawn_weights_are_exact_in_the_bits_of_their_class_and_not_in_fewer(bit
 
 def test_weights_of_sixteen_bits_are_rounded() -> None:
     weights = Llm("smoke", {}).weights()
-    weight = np.empty((4096, 256), np.float32)
-    weights.read("model.embed_tokens.weight", weight)
-    assert not in_groups(weight, 8).exact
+    assert not in_groups(read_weight(weights, "model.embed_tokens.weight"), 8).exact
 
 
 def test_in_eight_bits_a_step_is_found_up_to_64_in_the_largest_value() -> None:

@@ -45,13 +45,6 @@ def test_gaps_are_exponential_and_independent() -> None:
     assert abs(np.corrcoef(gaps_s[1:], gaps_s[:-1])[0, 1]) < 0.02
 
 
-def test_arrivals_in_equal_times_scatter_as_their_mean() -> None:
-    seconds = np.array(first(40_000, 8.0, 5)) // 10**9
-    counts = np.bincount(seconds)[:-1]
-    assert counts.mean() == pytest.approx(8, rel=0.03)
-    assert counts.var() == pytest.approx(8, rel=0.06)
-
-
 @pytest.mark.parametrize("rate_per_s", [0.0, -1.0, float("nan"), float("inf"), -float("inf"), 1e-300])
 def test_an_impossible_rate_is_refused_when_asked_for_not_when_first_used(rate_per_s: float) -> None:
     with pytest.raises(UsageError, match="requests per second"):

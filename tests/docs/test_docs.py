@@ -16,7 +16,7 @@ import pytest
 
 from mixmark.harness.cli import commands
 from mixmark.harness.contracts import schema
-from mixmark.harness.judge.energy import coverage, reading
+from mixmark.harness.judge.energy import reading, total
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.machine import config
@@ -81,9 +81,9 @@ def test_the_page_lists_what_each_suite_is_fed() -> None:
 
 
 def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
-    assert tuple(row[0] for row in table(CONTRACT, "method", "what it is")) == coverage.METHODS
+    assert tuple(row[0] for row in table(CONTRACT, "method", "what it is")) == total.METHODS
     words = " ".join(row[0] for row in table(CONTRACT, "word", "what it is"))
-    assert {coverage.WHOLE, *(part for parts in coverage.LEFT_OUT.values() for part in parts)} <= set(
+    assert {reading.WHOLE, *(part for parts in total.LEFT_OUT.values() for part in parts)} <= set(
         re.findall("`([^`]+)`", words)
     )
     fields = [row[0].strip("`") for row in table(CONTRACT, "field", "meaning")]
@@ -348,9 +348,9 @@ def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
 def test_energy() -> None:
     assert [row[0] for row in table(RULES, "reason")] == list(get_args(reading.ReadingProblem))
     left_out = {kind: what for kind, what in table(RULES, "boundary", "does not include")}
-    assert list(left_out) == list(coverage.CLASSES)
-    for kind in coverage.CLASSES:
-        assert all(each in left_out[kind] for each in coverage.LEFT_OUT[kind])
+    assert list(left_out) == list(total.CLASSES)
+    for kind in total.CLASSES:
+        assert all(each in left_out[kind] for each in total.LEFT_OUT[kind])
 
 
 def test_failures_and_exit_codes() -> None:

@@ -28,25 +28,22 @@ from mixmark import (
     Feed,
     Feeds,
     Gate,
-    Graph,
     LatencyLimits,
     Runner,
     Session,
     Suite,
     UnitNames,
     Use,
-    Value,
-    Weights,
 )
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.schema import Completions, WeightClass
+from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.resources import clock
 from mixmark.harness.worker import calls, child, load_generator
 from mixmark.harness.worker import outputs as kept
 from mixmark.harness.worker.messages import ParentCalls
 from mixmark.suites.limits import check_output, gate_bound
-from tests.fakes.null import NoWeights
+from tests.fakes.null import Null
 
 DEVICE = Device(
     id="npu:cheat0", kind="npu", memory_pool="npu:cheat0", memory_bytes=8 << 30, precisions=("fp32", "int8")
@@ -63,27 +60,14 @@ def tokens(ids: Array) -> list[int]:
     return out[1:]
 
 
-class Chain:
+class Chain(Null):
     """Four tokens for each of three prompts, whose first id is drawn anew for each feed."""
 
     name = "chain"
-    version = "1"
     unit = "token"
     unit_names = UnitNames(short="tok", work="LLM tokens")
-    config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("single-stream", "offline")
     latency: LatencyLimits | None = None
-
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        self.tier = tier
-        self.options = options
-        self.weight_class = weight_class
-
-    def weights(self) -> Weights:
-        return NoWeights()
-
-    def graphs(self) -> Mapping[str, Graph]:
-        return {}
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         pool = np.random.default_rng(seed).integers(0, 997, (3, 8))
@@ -99,9 +83,6 @@ class Chain:
     def gate(self, precision: str) -> Gate | None:
         at_most = gate_bound({"16 bits": 0.5, "fp8": 3.5, "int8": 1.5, "int4": 1.5}, precision)
         return Gate(metric="wrong tokens", at_most=at_most)
-
-    def reference(self) -> Suite:
-        return self
 
     def quality(self, output: Array, reference: Array) -> float:
         return float((check_output(output, reference.shape, "int64") != reference).sum())
@@ -152,6 +133,12 @@ class Skipping(Honest):
         for _ in range(TOKENS):
             time.sleep(WORK_S / 4)
             yield np.zeros(1, np.int64)
+
+
+def around(owner: Any, name: str, how: Callable[..., Any]) -> None:
+    """Replaces a function of the harness by `how`, which gets the real one before its arguments."""
+    real = getattr(owner, name)
+    setattr(owner, name, lambda *given, **more: how(real, *given, **more))
 
 
 # --- less work --------------------------------------------------------------------------------------------------
@@ -424,8 +411,7 @@ class BendingUnits(Honest):
     """Changes the suite's class: a feed has one unit."""
 
     def start(self) -> None:
-        kind = type(self.suite)
-        kind.units = lambda suite, batch: 1
+        type(self.suite).units = lambda suite, batch: 1
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         yield next(super().__call__(feed))
@@ -495,11 +481,10 @@ class Leaving(Honest):
     """Ends its window after the first feed."""
 
     def start(self) -> None:
-        early = {"min_ns": 0, "min_feeds": 1}
-        loop = load_generator.closed_loop
-        vars(load_generator)["closed_loop"] = lambda runner, feeds, limits, **rest: loop(
-            runner, feeds, limits.model_copy(update=early), **rest
-        )
+        def leave(loop: Any, runner: Runner, feeds: Any, limits: Any, **rest: Any) -> Any:
+            return loop(runner, feeds, limits.model_copy(update={"min_ns": 0, "min_feeds": 1}), **rest)
+
+        around(load_generator, "closed_loop", leave)
 
 
 class TurningBack(Honest):
@@ -514,14 +499,11 @@ class Owing(Honest):
     """Takes units back with each timestamp."""
 
     def start(self) -> None:
-        log: Any = load_generator.FeedLog
-        run = log.run
-
-        def owed(*given: Any, **more: Any) -> Any:
+        def owe(run: Any, *given: Any, **more: Any) -> Any:
             marks, digest = run(*given, **more)
             return [-each if at % 2 else each for at, each in enumerate(marks)], digest
 
-        log.run = owed
+        around(load_generator.FeedLog, "run", owe)
 
 
 class Babbling(Honest):
@@ -538,26 +520,20 @@ class Amending(Skipping):
 
     def start(self) -> None:
         self.seen: dict[int, Feed] = {}
-        log: Any = load_generator.FeedLog
-        run = log.run
 
-        def noted(
-            log: load_generator.FeedLog, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any
-        ) -> Any:
+        def note(run: Any, log: Any, runner: Runner, given: Feed, *rest: Any, serial: int = 0, **how: Any) -> Any:
             self.seen[serial] = given
             return run(log, runner, given, *rest, serial=serial, **how)
 
-        log.run = noted
-        self.patch(kept.Outputs)
+        around(load_generator.FeedLog, "run", note)
+        self.patch()
 
-    def patch(self, outputs: Any) -> None:
-        save = outputs.save
-
-        def amended(outputs: Any, path: Path) -> None:
+    def patch(self) -> None:
+        def save(real: Any, outputs: Any, path: Path) -> None:
             self.amend(outputs)
-            save(outputs, path)
+            real(outputs, path)
 
-        outputs.save = amended
+        around(kept.Outputs, "save", save)
 
     def amend(self, outputs: Any) -> None:
         """Those that are right, by the work that was saved."""
@@ -573,14 +549,15 @@ class Amending(Skipping):
 class AmendingSooner(Amending):
     """Computes right outputs at the end of the window, before the worker commits to them."""
 
-    def patch(self, outputs: Any) -> None:
-        committed = outputs.commitment.fget
+    def patch(self) -> None:
+        kind: Any = kept.Outputs
+        committed = kind.commitment.fget
 
         def amended(outputs: Any) -> str:
             self.amend(outputs)
             return str(committed(outputs))
 
-        outputs.commitment = property(amended)
+        kind.commitment = property(amended)
 
 
 class Choosing(EverySecond):
@@ -588,13 +565,7 @@ class Choosing(EverySecond):
 
     def start(self) -> None:
         super().start()
-        outputs: Any = kept.Outputs
-        add = outputs.add
-
-        def chosen(outputs: kept.Outputs, serial: int, *rest: Any) -> Any:
-            return add(outputs, serial, *rest) if self.turn % 2 else b""
-
-        outputs.add = chosen
+        around(kept.Outputs, "add", lambda add, *given: add(*given) if self.turn % 2 else b"")
 
 
 class Hiding(EverySecond):
@@ -602,17 +573,15 @@ class Hiding(EverySecond):
 
     def start(self) -> None:
         super().start()
-        outputs: Any = kept.Outputs
-        drop = outputs._drop
 
-        def dropped(outputs: Any, most: int) -> None:
+        def drop(real: Any, outputs: Any, most: int) -> None:
             everything = dict(outputs._kept)
-            drop(outputs, most)
+            real(outputs, most)
             right = [(serial, output) for serial, output in everything.items() if any(output)]
             outputs._kept = right[: len(outputs._kept)]
             outputs._ranks = outputs._ranks[: len(outputs._kept)]
 
-        outputs._drop = dropped
+        around(kept.Outputs, "_drop", drop)
 
 
 class Loading(EverySecond):
@@ -629,17 +598,14 @@ class Forging(Honest):
     """Reports two feeds for each that it finished."""
 
     def start(self) -> None:
-        module: Any = load_generator
-        merged = module.merged
-
-        def forged(logs: Iterable[load_generator.FeedLog]) -> Completions:
+        def forge(merged: Any, logs: Iterable[load_generator.FeedLog]) -> Completions:
             done = merged(logs)
             ends = np.arange(1, 2 * len(done) + 1) * TOKENS
             twice = np.repeat(done.issued_ns, 2)
             marks = np.repeat(done.yielded_ns.reshape(-1, TOKENS), 2, axis=0).ravel()
             return Completions(twice, twice, ends, marks, np.ones_like(marks))
 
-        module.merged = forged
+        around(load_generator, "merged", forge)
 
 
 class Preparing(Honest):
@@ -647,125 +613,102 @@ class Preparing(Honest):
 
     def start(self) -> None:
         self.known: dict[bytes, list[Array]] = {}
-        module: Any = load_generator
-        loop = module.closed_loop
 
-        def prepared(runner: Runner, feeds: load_generator.NextFeed, *rest: Any, **more: Any) -> Completions:
+        def prepare(loop: Any, runner: Runner, feeds: load_generator.NextFeed, *rest: Any, **more: Any) -> Any:
             before = b""
             for serial in range(400):
                 feed = feeds(serial, before)
                 outputs = list(Honest.__call__(self, feed))
                 self.known[feed["ids"].tobytes()] = outputs
                 before = kept.digest(serial, b"".join(output.tobytes() for output in outputs))
-            done: Completions = loop(runner, feeds, *rest, **more)
-            return done
+            return loop(runner, feeds, *rest, **more)
 
-        module.closed_loop = prepared
+        around(load_generator, "closed_loop", prepare)
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         yield from self.known.get(feed["ids"].tobytes()) or super().__call__(feed)
-
-
-Says = Callable[[child.Channel, str], None]
-"""Calls the parent about the share with this key."""
-
-
-def saying(before: Says | None = None, after: Says | None = None) -> None:
-    """Patches the worker, so that it calls its parent once more before or after the calls of a window."""
-    service: Any = child.AdapterService
-    measure = service.measure
-
-    def measured(service: child.AdapterService, *, key: str, **arguments: Any) -> None:
-        if before:
-            before(service.parent, key)
-        measure(service, key=key, **arguments)
-        if after:
-            after(service.parent, key)
-
-    service.measure = measured
 
 
 class Resealing(Skipping):
     """Commits a second time, to better outputs."""
 
     def start(self) -> None:
-        saying(after=lambda parent, key: parent.call(ParentCalls.sealed, key=key, commitment="00" * 32))
+        def measure(real: Any, service: Any, *, key: str, **arguments: Any) -> None:
+            real(service, key=key, **arguments)
+            service.parent.call(ParentCalls.sealed, key=key, commitment="00" * 32)
+
+        around(child.AdapterService, "measure", measure)
 
 
 class Reopening(Skipping):
     """Opens its window a second time."""
 
     def start(self) -> None:
-        saying(before=lambda parent, key: parent.call(ParentCalls.stage, name="measuring"))
+        def measure(real: Any, service: Any, *, key: str, **arguments: Any) -> None:
+            service.parent.call(ParentCalls.stage, key=key, name="measuring")
+            real(service, key=key, **arguments)
+
+        around(child.AdapterService, "measure", measure)
 
 
 class Piping(Honest):
     """Puts a pipe in the place of its timestamps, so that a reader would wait for ever."""
 
     def start(self) -> None:
-        service: Any = child.AdapterService
-        measure = service.measure
-
-        def measured(service: child.AdapterService, *, out: str, **arguments: Any) -> None:
-            measure(service, out=out, **arguments)
+        def measure(real: Any, service: Any, *, out: str, **arguments: Any) -> None:
+            real(service, out=out, **arguments)
             os.unlink(out)
             os.mkfifo(out)
 
-        service.measure = measured
+        around(child.AdapterService, "measure", measure)
 
 
 class Negative(Honest):
     """Says that it was loaded in less than no time."""
 
     def start(self) -> None:
-        write = calls.write_reply
-        vars(calls)["write_reply"] = lambda *said: re.sub(rb'"load_ns": \d+', b'"load_ns": -5', write(*said))
+        around(calls, "write_reply", lambda write, *said: re.sub(rb'"load_ns": \d+', b'"load_ns": -5', write(*said)))
 
 
 class Unsealed(Honest):
     """Never commits to its outputs."""
 
     def start(self) -> None:
-        channel: Any = child.Channel
-        call = channel.call
-        channel.call = lambda parent, method, **to: method is ParentCalls.sealed or call(parent, method, **to)
+        def call(real: Any, parent: Any, method: Any, **to: Any) -> Any:
+            return method is ParentCalls.sealed or real(parent, method, **to)
+
+        around(child.Channel, "call", call)
 
 
 class Forestalling(Honest):
     """Takes each timestamp of a feed as if the feed took a tenth of its time."""
 
     def start(self) -> None:
-        log: Any = load_generator.FeedLog
-        run = log.run
-
-        def early(self: Any, *given: Any, **more: Any) -> Any:
-            marks, digest = run(self, *given, **more)
-            issued_ns = self.issued_ns[-1]
+        def early(run: Any, log: Any, *given: Any, **more: Any) -> Any:
+            marks, digest = run(log, *given, **more)
+            issued_ns = log.issued_ns[-1]
             marks[::2] = [issued_ns + (each - issued_ns) // 10 for each in marks[::2]]
-            self.yields[-len(marks) :] = type(self.yields)("q", marks)
+            log.yields[-len(marks) :] = type(log.yields)("q", marks)
             return marks, digest
 
-        log.run = early
+        around(load_generator.FeedLog, "run", early)
 
 
 class Announcing(Honest):
     """Reports its first token before it has computed it."""
 
     def start(self) -> None:
-        log: Any = load_generator.FeedLog
-        run = log.run
-
-        def announced(
-            self: Any, runner: Runner, feed: Feed, clock: Any, due_ns: int | None = None, serial: int = 0, **how: Any
+        def announce(
+            run: Any, log: Any, runner: Runner, feed: Feed, clock: Any, due_ns: Any = None, serial: int = 0, **how: Any
         ) -> Any:
-            tell, self.on_first = self.on_first, None
+            tell, log.on_first = log.on_first, None
             if tell:
                 tell(serial, 1, b"a guess")
-            done = run(self, runner, feed, clock, due_ns, serial, **how)
-            self.on_first = tell
+            done = run(log, runner, feed, clock, due_ns, serial, **how)
+            log.on_first = tell
             return done
 
-        log.run = announced
+        around(load_generator.FeedLog, "run", announce)
 
 
 class Spying(Honest):

@@ -22,7 +22,6 @@ from mixmark.harness.contracts.schema import (
     Completions,
     Conditions,
     Device,
-    Domain,
     Environment,
     Metering,
     Mix,
@@ -33,7 +32,6 @@ from mixmark.harness.contracts.schema import (
     ScenarioName,
     Share,
     SuiteFacts,
-    System,
 )
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
@@ -43,6 +41,7 @@ from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import place
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
+from tests.golden.sample import domain, system
 
 SECOND = 1_000_000_000
 GPU = "gpu:GPU-0"
@@ -56,37 +55,8 @@ TORCH = registry.find("adapters")["torch"]
 SOURCE = registry.source_hash(TORCH)[1]
 MIX = Mix(name="two", tier="smoke", units={"dlrm": 120.0, "resnet50": 80.0})
 MIX_S = 12.0
-BOARD = Domain(
-    id="nvml/0", meter="nvml", covers=(GPU,), boundary="devices", quantity="energy", method="counter", source=""
-)
-PACKAGE = Domain(
-    id="rapl/0",
-    meter="rapl",
-    covers=("cpu:0",),
-    boundary="devices",
-    quantity="energy",
-    method="counter",
-    wrap_joules=262_143.0,
-    source="",
-)
-SYSTEM = System(
-    cpu_model="Acme Quartz",
-    cpu_cores=8,
-    cpu_threads=16,
-    microcode=None,
-    firmware=None,
-    governor=None,
-    clock_max_mhz=None,
-    memory_bytes=1 << 36,
-    swap_bytes=None,
-    kernel="6.12",
-    operating_system=None,
-    virtualization=None,
-    container=None,
-    python="CPython 3.12.3",
-    mixmark="0.1.0",
-    git_commit=None,
-)
+BOARD = domain("nvml/0", (GPU,), meter="nvml", source="")
+PACKAGE = domain("rapl/0", meter="rapl", wrap_joules=262_143.0, source="")
 
 
 class Maker:
@@ -114,7 +84,7 @@ class Maker:
             preset="quick",
             command=("run", "--tier", "smoke"),
             phases=phases,
-            system=SYSTEM,
+            system=system().model_copy(update={"cpu_model": DEVICES[0].name}),
             devices=DEVICES,
             environments={
                 "torch": Environment(

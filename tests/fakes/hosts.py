@@ -21,14 +21,28 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import Power, place
-from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates, device, phase, recorded, result
-from tests.golden.sample import system
+from tests.fakes.machine import (
+    AT_WORK,
+    EDGE,
+    GPU_AND_CPU,
+    MIX,
+    OUTSIDE,
+    QUANTA,
+    SECOND,
+    Machine,
+    Rates,
+    device,
+    recorded,
+    result,
+    turn,
+    with_turns,
+)
+from tests.golden.sample import domain, system
 
 NAMES = ("host1", "host2")
 WATTS = 600.0
 """What each host draws at its wall."""
 BOUND_NS = 200_000
-AT_WORK = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
 
 
 def rates(names: Sequence[str] = NAMES) -> dict[Pair, float]:
@@ -36,15 +50,7 @@ def rates(names: Sequence[str] = NAMES) -> dict[Pair, float]:
 
 
 def wall(host: str) -> Domain:
-    return Domain(
-        id=on(host, "plug"),
-        meter="external",
-        covers=tuple(on(host, each) for each in ("gpu:0", "cpu:0", "node")),
-        boundary="wall",
-        quantity="power",
-        method="external",
-        source="a story",
-    )
+    return domain(on(host, "plug"), tuple(on(host, each) for each in ("gpu:0", "cpu:0", "node")), **OUTSIDE)
 
 
 def watched(begin_ns: int, end_ns: int, **changed: object) -> tuple[Conditions, ...]:
@@ -105,20 +111,17 @@ def cluster(
     runs_made = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
     ids = tuple(dict.fromkeys(id for _, id in known))
     whole = result(runs_made, EDGE, None, machine.now_ns, ids)
-    phases, records = list(whole.phases), list(whole.records)
+    turns = []
     for count, slowed in parts.items():
         own = {pair: rate for pair, rate in known.items() if host_of(pair[1]) in names[:count]}
-        done, placement = recorded(busy(own, slowed, seconds), f"scaling{count}")
-        phases.append(phase(done, placement).model_copy(update={"purpose": "experiment", "experiment": "scaling"}))
-        records += done
-    records = list(map(timed, records))
+        turns.append(turn("scaling", {}, *recorded(busy(own, slowed, seconds), f"scaling{count}")))
+    whole = with_turns(whole, {"scaling": {"scaling": True}} if parts else {}, *turns)
+    records = list(map(timed, whole.records))
     domains = tuple(map(wall, names))
     spans = {each.phase: each.parent_window_ns or (0, SECOND) for each in records}
     return whole.model_copy(
         update={
-            "phases": tuple(phases),
             "records": tuple(records),
-            "experiments": {"scaling": {"scaling": True}} if parts else {},
             "domains": domains,
             "hosts": (Hosts(names=tuple(names), system=system()),),
             "meterings": tuple(metering(name, domains, WATTS, *span) for name, span in spans.items()),

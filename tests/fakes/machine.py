@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema import (
@@ -34,6 +35,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, Source
 from mixmark.harness.plan.placement import Planner, Power, place
+from tests.golden.sample import domain
 from tests.golden.sample import result as bare
 
 SECOND = 1_000_000_000
@@ -209,14 +211,21 @@ GPU_AND_CPU: Rates = {
 }
 QUANTA = {pair: {"llm": 20, "diffusion": 1, "dlrm": 2048, "resnet50": 32}[pair[0]] for pair in GPU_AND_CPU}
 
+AT_WORK = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+"""The watts of each device while it works on a suite."""
 
-def completions(spans_ns: list[tuple[int, int]], units: int, marks: int = 1) -> Completions:
-    """One feed for each span, its units in so many equal steps."""
-    begins = np.array([begin for begin, _ in spans_ns])
-    ends = np.array([end for _, end in spans_ns])
+
+def completions(
+    spans_ns: list[tuple[int, int]], units: int, marks: int = 1, due_ns: list[int] | None = None
+) -> Completions:
+    """One feed for each span, in the order of their begins, its units in so many equal steps. due_ns: when the request
+    of each feed was due; if None, when it began."""
+    order = np.argsort([begin for begin, _ in spans_ns], kind="stable")
+    begins, ends = np.array(spans_ns)[order].T
+    due = begins if due_ns is None else np.array(due_ns)[order]
     marks_ns = begins[:, None] + (ends - begins)[:, None] * np.arange(1, marks + 1) // marks
     count = np.full(marks_ns.size, units // marks)
-    return Completions(begins, begins, np.arange(1, len(begins) + 1) * marks, marks_ns.ravel(), count)
+    return Completions(due, begins, np.arange(1, len(begins) + 1) * marks, marks_ns.ravel(), count)
 
 
 def record(phase: str, pair: Pair, done: Completions, parent_window_ns: tuple[int, int], audits: int = 40) -> Record:
@@ -272,15 +281,8 @@ def metering(name: str, domain: Domain, watts: float, end_ns: int) -> Metering:
     return Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
 
 
-WALL = Domain(
-    id="wall",
-    meter="external",
-    covers=("gpu:0", "cpu:0"),
-    boundary="wall",
-    quantity="power",
-    method="external",
-    source="a story",
-)
+OUTSIDE = {"meter": "external", "boundary": "wall", "quantity": "power", "method": "external", "source": "a story"}
+WALL = domain("wall", ("gpu:0", "cpu:0"), **OUTSIDE)
 
 
 def probe(on: str, *costs: Cost, took_ns: int = SECOND, precision: Precision = "bf16", audits: int = 1) -> Record:
@@ -337,21 +339,62 @@ def result(
     )
 
 
-def recorded(machine: Machine, name: str = "mixed.1") -> tuple[list[Record], Placement]:
-    bracket = (0, machine.now_ns)
-    steps = {"llm": 20}
+def recorded(
+    machine: Machine, name: str = "mixed.1", marks: Mapping[str, int] = {"llm": 20}, end_ns: int = 0
+) -> tuple[list[Record], Placement]:
+    """The records of the feeds that the machine has finished, and its plan. The phase lasts at least until end_ns."""
+    bracket = (0, max(machine.now_ns, end_ns))
     return [
-        record(name, pair, completions(spans, machine.quanta[pair], steps.get(pair[0], 1)), bracket)
+        record(
+            name,
+            pair,
+            completions(spans, machine.quanta[pair], marks.get(pair[0], 1), machine.due_ns.get(pair)),
+            bracket,
+        )
         for pair, spans in machine.done.items()
         if spans
     ], machine.placement
 
 
+Turn = tuple[Phase, list[Record]]
+"""A phase of an experiment, and its records."""
+
+
+def of_experiment(experiment: str, facts: BaseModel | Mapping[str, Any], planned: Phase) -> Phase:
+    """The phase as one of an experiment, which keeps these facts of it."""
+    kept = facts.model_dump(mode="json") if isinstance(facts, BaseModel) else facts
+    return planned.model_copy(update={"purpose": "experiment", "experiment": experiment, "facts": kept})
+
+
+def turn(experiment: str, facts: BaseModel | Mapping[str, Any], records: list[Record], placement: Placement) -> Turn:
+    """The records of a mix with their phase, which is one of an experiment."""
+    return of_experiment(experiment, facts, phase(records, placement)), records
+
+
+def with_turns(base: Result, asked: Mapping[str, Any], *turns: Turn, **changed: object) -> Result:
+    """The result of a run that was asked for these experiments, with their phases."""
+    update = {
+        "experiments": asked,
+        "phases": (*base.phases, *(each for each, _ in turns)),
+        "records": (*base.records, *(record for _, records in turns for record in records)),
+    }
+    return base.model_copy(update=update | changed)
+
+
+def altered(result: Result, where: Callable[[Record], bool], **changes: object) -> Result:
+    """The result with other facts in the records that meet a condition."""
+    records = (each.model_copy(update=changes) if where(each) else each for each in result.records)
+    return result.model_copy(update={"records": tuple(records)})
+
+
 WATTS_AT_THE_WALL = 600.0
 
 
-def _at(rates: Rates, pair: Pair, at_s: float) -> float:
-    return rates[pair]
+def example(pace: float = 1.0, until_s: float = 600, **more: Any) -> Machine:
+    """The GPU and the CPU of the method's worked example, kept busy at a part of their pace. more: of `Machine`."""
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, lambda pair, _: pace * GPU_AND_CPU[pair], **more)
+    machine.run(until_s)
+    return machine
 
 
 @cache  # facts are frozen
@@ -359,14 +402,10 @@ def one_run(watts: float | None, runs: int = 1) -> Result:
     """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; again for each run; the second
     is 1 % faster and the third 1 % slower."""
     ids = ("gpu:0", "cpu:0")
-    at_work = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
+
     power = None if watts is None else Power({"gpu:0": 60, "cpu:0": 50}, 120)
     planner = partial(place, devices=[device(id) for id in ids], power=power)
-    runs_made = []
-    for number in range(1, runs + 1):
-        pace = (1.0, 1.01, 0.99)[(number - 1) % 3]
-        actual = {pair: pace * rate for pair, rate in GPU_AND_CPU.items()}
-        machine = Machine(MIX, GPU_AND_CPU, QUANTA, partial(_at, actual), planner, at_work if power else None)
-        machine.run(600)
-        runs_made.append(recorded(machine, f"mixed.{number}"))
+    drawn: dict[str, Any] = {"plan": planner, "watts": AT_WORK if power else None}
+    paces = [(1.0, 1.01, 0.99)[number % 3] for number in range(runs)]
+    runs_made = [recorded(example(pace, **drawn), f"mixed.{number}") for number, pace in enumerate(paces, 1)]
     return result(runs_made, EDGE, watts, 600 * SECOND, ids)

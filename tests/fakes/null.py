@@ -51,13 +51,15 @@ class Null:
     unit_names = UnitNames(short="samples", work="samples")
     config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
+    latency: LatencyLimits | None = LatencyLimits(percentile=0.9, total_ns=50_000_000, source="a test")
 
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
+    def __init__(
+        self, tier: str = "smoke", options: Mapping[str, str] | None = None, weight_class: WeightClass = 16
+    ) -> None:
         self.tier = tier
-        self.options = options
+        self.options = options or {}
         self.weight_class = weight_class
-        self.latency: LatencyLimits | None = LatencyLimits(percentile=0.9, total_ns=50_000_000, source="a test")
-        self.gib = float(options.get("gib", 0))
+        self.gib = float(self.options.get("gib", 0))
 
     def weights(self) -> Weights:
         return NoWeights()
@@ -92,7 +94,4 @@ class Sum(Null):
     """The null suite with a limit that a busy machine keeps."""
 
     name = "sum"
-
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        super().__init__(tier, options, weight_class)
-        self.latency = LatencyLimits(percentile=0.9, total_ns=200_000_000, source="a test")
+    latency = LatencyLimits(percentile=0.9, total_ns=200_000_000, source="a test")

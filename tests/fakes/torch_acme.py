@@ -60,48 +60,27 @@ def _wait() -> None:
     CURRENT.queue.kernels = 0
 
 
-class Module:
-    """What such a package puts at `torch.acme`."""
-
-    __name__ = "torch.acme"
-
-    def is_available(self) -> bool:
-        return True
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    def manual_seed_all(self, seed: int) -> None:
-        pass
-
-    def device_count(self) -> int:
-        return 1
-
-    def current_device(self) -> int:
-        return 0
-
-    def get_device_properties(self, index: int) -> SimpleNamespace:
-        return SimpleNamespace(name="Acme Topaz", total_memory=8 << 30)
-
-    def is_bf16_supported(self) -> bool:
-        return True
-
-    def empty_cache(self) -> None:
-        pass
-
-    Stream = Queue
-
-    def set_stream(self, stream: Queue) -> None:
-        CURRENT.queue = stream
-
-    def synchronize(self, device: torch.device | None = None) -> None:
-        _wait()
+def _set_stream(stream: Queue) -> None:
+    CURRENT.queue = stream
 
 
-_setup_privateuseone_for_python_backend("acme", backend_module=Module())
+MODULE = SimpleNamespace(
+    __name__="torch.acme",
+    Stream=Queue,
+    set_stream=_set_stream,
+    synchronize=lambda device=None: _wait(),
+    is_available=lambda: True,
+    is_initialized=lambda: True,
+    _is_in_bad_fork=lambda: False,
+    manual_seed_all=lambda seed: None,
+    device_count=lambda: 1,
+    current_device=lambda: 0,
+    get_device_properties=lambda index: SimpleNamespace(name="Acme Topaz", total_memory=8 << 30),
+    is_bf16_supported=lambda: True,
+    empty_cache=lambda: None,
+)
+"""What such a package puts at `torch.acme`."""
+_setup_privateuseone_for_python_backend("acme", backend_module=MODULE)
 ACME = torch.device("acme:0")
 COUNTED: Counter[str] = Counter()
 """`launches`, `bytes in`, `bytes out` and `waits`: a copy to the host waits for all that was launched before it.

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Use, Value
-from mixmark.harness.contracts.schema import Cost, Device, Gate, LatencyLimits, UnitNames, WeightClass
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Session, Spec, Use
+from mixmark.harness.contracts.schema import Cost, Device, Gate, LatencyLimits, UnitNames
 from mixmark.suites import onnx_graphs
+from tests.fakes.null import Null
 
 if TYPE_CHECKING:
     from torch import nn
@@ -89,23 +90,14 @@ def _look() -> nn.Module:
         return Look().eval()
 
 
-class Toy:
+class Toy(Null):
     """Yields two tokens, then a row of logits and a row of sums for each image."""
 
     name = "toy"
-    version = "1"
     unit = "token"
     unit_names = UnitNames(short="tok", work="LLM tokens")
-    config: Mapping[str, Value] = {}
     scenarios: Sequence[str] = ("single-stream",)
     latency: LatencyLimits | None = None
-
-    def __init__(
-        self, tier: str = "smoke", options: Mapping[str, str] | None = None, weight_class: WeightClass = 16
-    ) -> None:
-        self.tier = tier
-        self.options = options or {}
-        self.weight_class = weight_class
 
     def graphs(self) -> Mapping[str, Graph]:
         cache = Spec((HEADS, LENGTH, WIDTH // HEADS))
@@ -156,9 +148,6 @@ class Toy:
 
     def gate(self, precision: str) -> Gate | None:
         return None
-
-    def reference(self) -> Suite:
-        return self
 
     def quality(self, output: Array, reference: Array) -> float:
         raise Unsupported("the toy has no gate: its yields differ in shape")

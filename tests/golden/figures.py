@@ -125,8 +125,7 @@ def of_capability(name: str) -> dict[str, Any]:
         for title, result in capabilities()[name].made().items():
             told = json.loads(data.as_json(judge(result)))["experiments"]
             found |= below(told, title)
-    known: dict[str, Any] = json.loads(json.dumps(found))
-    return known
+    return as_json(found)
 
 
 def files() -> Mapping[Path, Callable[[], dict[str, Any]]]:

@@ -120,10 +120,9 @@ def record(
         feed_units=int(completions.units[: completions.ends[0]].sum()) if completions else None,
         parent_window_ns=(int(completions.issued_ns[0]), int(completions.yielded_ns.max())) if completions else None,
         peak_pss_bytes=5 << 30 if completions else None,
-        exempt="not asked for" if completions else None,
         completions=completions,
         error=error,
-        audit=RIGHT if completions and scenario == "probe" else None,
+        audit=RIGHT.model_copy(update={"finished": len(completions)}) if completions else None,
     )
 
 
@@ -154,12 +153,19 @@ SUITES = tuple(
 )
 
 
-def phase(of: Record) -> Phase:
+def phase(of: Record, **limits: float) -> Phase:
     """The phase that a record is of, as it was planned."""
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
-    share = Share(key=of.key, route=of.route, scenario=of.scenario, run=of.run, limits=limits)
+    none = {"warmup_ns": 0, "search_ns": 0, "min_ns": 0, "max_ns": 1, "min_feeds": 1}
+    bounds = Limits.model_validate(none | limits)
+    share = Share(key=of.key, route=of.route, scenario=of.scenario, run=of.run, limits=bounds)
     purpose: Purpose = "probe" if of.scenario == "probe" else "solo"
     return Phase(name=of.phase, purpose=purpose, tasks=(Task(device=of.route.device, shares=(share,)),))
+
+
+def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -> Domain:
+    """A counter of the processor's joules, unless it is changed."""
+    plain = {"meter": "m", "boundary": "devices", "quantity": "energy", "method": "counter", "source": "a test"}
+    return Domain.model_validate({"id": id, "covers": covers} | plain | fields)
 
 
 def later(of: Record, by_ns: int) -> Record:
@@ -232,20 +238,10 @@ def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] =
 GPU = "gpu:GPU-5d1cae40-0000-4000-8000-0123456789ab"
 
 
-DOMAINS = tuple(
-    Domain.model_validate(
-        {"id": id, "meter": meter, "covers": covers, "boundary": "devices", "source": "a test", **kind}
-    )
-    for id, meter, covers, kind in (
-        (
-            "rapl/intel-rapl:0",
-            "rapl",
-            ("cpu:0",),
-            {"quantity": "energy", "method": "counter", "wrap_joules": 262_143.0},
-        ),
-        ("nvml/GPU-5d1cae40/energy", "nvml", (GPU,), {"quantity": "energy", "method": "counter"}),
-        ("nvml/GPU-5d1cae40/power", "nvml", (GPU,), {"quantity": "power", "method": "integrated"}),
-    )
+DOMAINS = (
+    domain("rapl/intel-rapl:0", meter="rapl", wrap_joules=262_143.0),
+    domain("nvml/GPU-5d1cae40/energy", (GPU,), meter="nvml"),
+    domain("nvml/GPU-5d1cae40/power", (GPU,), meter="nvml", quantity="power", method="integrated"),
 )
 SECOND = 1_000 * MS
 

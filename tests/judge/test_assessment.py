@@ -12,7 +12,7 @@ from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge import mixed_run, score
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import registered
-from mixmark.harness.judge.statistics import steadiness
+from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.plan import bound, placement
 from mixmark.reporters import report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
@@ -40,8 +40,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(bound, "bound", "bound")
     count(placement, "bound", "bound")
     count(placement._Problem, "solve", "integer program")
-    count(steadiness, "other_level", "steadiness")
-    count(mixed_run, "other_level", "steadiness")
+    count(intervals, "other_level", "intervals")
+    count(mixed_run, "other_level", "intervals")
     return counted
 
 
@@ -56,14 +56,14 @@ def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
     told = report.full(judge(five))
     assert "mixed.5" in told
     programs = calls.pop("integer program")
-    assert calls == {"score": 1, "rules": 3, "bound": 3, "steadiness": RUNS}
+    assert calls == {"score": 1, "rules": 3, "bound": 3, "intervals": RUNS}
     assert programs <= RUNS
 
 
 def test_a_window_is_looked_at_once(calls: Counter[str]) -> None:
     told = judge(sample())
     windows = [each.window for each in told.measured.values() if each.is_solo]
-    assert calls["steadiness"] == sum(window is not None and window.steady is not None for window in windows) > 0
+    assert calls["intervals"] == sum(window is not None and window.steady is not None for window in windows) > 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.judge.solo import Solo, adaptability, best, by_suite, merged, solos
+from mixmark.harness.judge.solo import best, by_suite, merged, solos
 from tests.fakes.solos import solo
 
 
@@ -52,32 +52,3 @@ def test_screening_runs_have_their_median_and_no_interval() -> None:
     runs = [solo(f"k{run}", rate, run=run, status="screened") for run, rate in enumerate((1.0, 4.0, 2.0, 3.0), 1)]
     found = merged(runs)
     assert (found.units_per_s, found.runs, found.status) == (Estimate(2.5), 4, "screened")
-
-
-def kept(suite: str, fraction: float | None, **changed: Any) -> Solo:
-    return solo(f"{suite} {changed}", suite=suite, roofline_fraction=fraction, **changed)
-
-
-def test_adaptability_divides_the_fractions_of_the_fastest_routes_of_a_device() -> None:
-    slower = kept("llm", 0.9, per_s=0.5, adapter="acme")
-    void = kept("ssm", 0.9, per_s=9.0, adapter="acme", status="invalid")
-    gpu = [kept(suite, fraction, device="gpu:0") for suite, fraction in (("llm", 0.5), ("ssm", 0.6))]
-    found = adaptability([kept("llm", 0.8), slower, kept("ssm", 0.2, precision="int8"), void, *gpu])
-    assert [(each.device, each.ratio) for each in found] == [("cpu:0", 0.25), ("gpu:0", pytest.approx(1.2))]
-    assert (found[0].llm.precision, found[0].ssm.precision) == ("fp32", "int8")
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [kept("llm", 0.8)],
-        [kept("ssm", 0.8)],
-        [kept("llm", 0.8), kept("ssm", None)],
-        [kept("llm", None), kept("ssm", 0.8)],
-        [kept("llm", 0.0), kept("ssm", 0.8)],
-        [kept("llm", 0.8), kept("ssm", 0.8, device="gpu:0")],
-        [kept("llm", 0.8), kept("ssm", 0.8, scenario="server")],
-    ],
-)
-def test_without_both_fractions_there_is_no_adaptability(rows: list[Solo]) -> None:
-    assert adaptability(rows) == ()

@@ -36,7 +36,7 @@ def hosted(**changed: Any) -> Record:
     """A record as a run of the service makes it, 1,000 tokens a second; torch has 100."""
     told = record("h", "llm", "token", closed_loop([[1_000_000] * 8] * 70), device=SERVICE.id, adapter="acme")
     route = told.route.model_copy(update={"weights": "hosted: acme-70b", "precision": "fp8"})
-    return told.model_copy(update={"route": route, "exempt": "hosted", **changed})
+    return told.model_copy(update={"route": route, "audit": None, "exempt": "hosted", **changed})
 
 
 def run(*records: Record, device: Device = SERVICE) -> Result:
@@ -107,8 +107,7 @@ def test_only_what_is_hosted_and_alone_is_excused(changed: dict[str, Any], sever
 
 def test_no_plan_of_a_mix_knows_it() -> None:
     mix = Mix(name="mine", tier="edge", units={"llm": 10.0})
-    audited = TORCH.model_copy(update={"audit": RIGHT})
-    assert [rate.adapter for rate in solo_rates(gather(run(audited, hosted())), mix, ())] == ["torch"]
+    assert [rate.adapter for rate in solo_rates(gather(run(TORCH, hosted())), mix, ())] == ["torch"]
 
 
 def contradicted(told: Record, device: Device = SERVICE) -> list[str]:

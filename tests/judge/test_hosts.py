@@ -21,8 +21,8 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.solo import solo_measurements
-from mixmark.harness.judge.hosts import Traffic
-from mixmark.harness.judge.rules import integrity, interference, mix
+from mixmark.harness.judge.mixed_run import Traffic
+from mixmark.harness.judge.rules import integrity, interference, quality
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
@@ -80,14 +80,16 @@ def test_the_joules_are_those_of_the_longer_window(two: Result) -> None:
 
 
 def test_a_clock_that_is_not_known_to_a_thousandth_of_the_window_is_told(two: Result) -> None:
-    assert said(mix.clocks_synchronised, two) == []
-    assert said(mix.clocks_synchronised, bounded(two, 599_000_000)) == []
-    [(code, about, values)] = said(mix.clocks_synchronised, bounded(two, SECOND))
+    assert said(quality.clocks_synchronised, two) == []
+    assert said(quality.clocks_synchronised, bounded(two, 599_000_000)) == []
+    [(code, about, values)] = said(quality.clocks_synchronised, bounded(two, SECOND))
     assert (code, about, values["phase"], values["host"]) == ("clocks_synchronised", "run", "mixed.1", "host2")
     assert (values["bound_ms"], values["longer_ms"], round(values["uncertain_pct"], 2)) == (1000, 2000, 0.17)
     alone = tuple(connection(each.phase, "host2", SECOND) for each in two.connections if each.phase != "mixed.1")
     rest = tuple(each for each in two.connections if each.phase == "mixed.1")
-    assert said(mix.clocks_synchronised, two.model_copy(update={"connections": (*rest, *alone)})) == [], "no mixed run"
+    assert said(quality.clocks_synchronised, two.model_copy(update={"connections": (*rest, *alone)})) == [], (
+        "no mixed run"
+    )
 
 
 def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
@@ -112,8 +114,8 @@ def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result)
     found = judge(lost)
     assert (found.verdict.word, list(map(facts, found.verdict.reasons)), found.exit_code) == ("invalid", [missing], 1)
     without = lost.model_copy(update={"mix": None, "phases": ()})
-    assert said(mix.hosts_took_part, without) == said(mix.hosts_took_part, lost) == [missing]
-    assert said(mix.hosts_took_part, two) == []
+    assert said(quality.hosts_took_part, without) == said(quality.hosts_took_part, lost) == [missing]
+    assert said(quality.hosts_took_part, two) == []
 
 
 def test_a_host_all_of_whose_parts_failed_is_named_once(two: Result) -> None:

@@ -8,23 +8,8 @@ from pathlib import Path
 ROOM = Path(__file__).parents[2] / "harness" / "judge"
 PREFIX = "mixmark.harness.judge."
 LAYERS = (
-    *(
-        "findings",
-        "statistics",
-        "energy",
-        "hosts",
-        "roofline",
-        "mixed_run",
-        "score",
-        "load",
-        "drill",
-        "caps",
-        "diagnosis",
-        "evidence",
-        "solo",
-    ),
-    *("screening", "rules", "solo_rates", "scaling", "verdict", "references", "assessment"),
-    *("catalogue", "compare"),
+    *("findings", "statistics", "energy", "roofline", "mixed_run", "score", "diagnosis", "evidence", "solo"),
+    *("solo_rates", "rules", "verdict", "references", "assessment", "compare"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""
 

@@ -324,10 +324,10 @@ def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
 
 
 def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
-    died = Failure(kind="crashed", message="signal 9")
+    died = Failure(kind="crashed", message="signal 9", hint="")
     found = scored(of(changed(run()[0], "resnet50", cut_short=died)))
     part = {"phase": "mixed.1", "suite": "resnet50", "device": "gpu:0"}
-    assert problems(found) == [says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9")]
+    assert problems(found) == [says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9", hint="")]
     assert found.runs[0].mixes == 120
 
 
@@ -338,14 +338,14 @@ def test_no_score_where_a_run_is_missing() -> None:
 
 
 def test_the_problems_of_joined_results_have_the_number_of_their_result() -> None:
-    lost = changed(run()[0], "resnet50", cut_short=Failure(kind="crashed", message="signal 9"))
+    lost = changed(run()[0], "resnet50", cut_short=Failure(kind="crashed", message="signal 9", hint=""))
     blind = changed(run()[0], "llm", audit=None, unaudited="the reference needs 40 GB")
     absent = (Absent(kind="host", name="host3", reason="no route to it"),)
     results = of(run()), of(lost), of(blind), of(run()).model_copy(update={"absent": absent})
     found = joined([scored(each) for each in results])
     part = {"phase": "2/mixed.1", "suite": "resnet50", "device": "gpu:0"}
     assert problems(found) == [
-        says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9"),
+        says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9", hint=""),
         says("audited.missing", "3/mixed.1.llm.gpu-0", why="the reference needs 40 GB"),
         says("hosts_took_part", "run", host="host3", why="no route to it"),
     ]

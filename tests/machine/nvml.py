@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 
+GPU = {
+    "nvmlDeviceGetUUID": "GPU-1",
+    "nvmlDeviceGetCurrentClocksThrottleReasons": 0x44,
+    "nvmlDeviceGetClockInfo": 1700,
+    "nvmlDeviceGetTemperature": 66,
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=37, memory=5),
+}
 
-class FakeNvml(SimpleNamespace):
-    """pids: the processes that compute on the GPU. driver: whether one is installed."""
+
+class FakeNvml:
+    """pids: the processes that compute on the GPU. driver: whether one is installed. answers: what each function of the
+    library returns; one that is not named is not supported."""
 
     NVMLError = LookupError
-    NVML_CLOCK_SM = NVML_TEMPERATURE_GPU = 0
 
-    def __init__(self, pids: list[int], driver: bool = True) -> None:
+    def __init__(self, pids: Sequence[int] = (), driver: bool = True, answers: Mapping[str, object] = GPU) -> None:
         processes = [SimpleNamespace(pid=pid) for pid in pids]
-        super().__init__(
-            closed=0,
-            nvmlDeviceGetCount=lambda: 1,
-            nvmlDeviceGetHandleByIndex=lambda index: index,
-            nvmlDeviceGetUUID=lambda device: "GPU-1",
-            nvmlDeviceGetCurrentClocksThrottleReasons=lambda device: 0x44,
-            nvmlDeviceGetComputeRunningProcesses=lambda device: processes,
-            nvmlDeviceGetClockInfo=lambda device, kind: 1700,
-            nvmlDeviceGetTemperature=lambda device, kind: 66,
-            nvmlDeviceGetUtilizationRates=lambda device: SimpleNamespace(gpu=37, memory=5),
-        )
-        self.driver = driver
-
-    def nvmlInit(self) -> None:
-        if not self.driver:
-            raise LookupError
+        own = {"nvmlDeviceGetCount": 1, "nvmlDeviceGetHandleByIndex": 0, "nvmlInit": None}
+        self.answers: dict[str, object] = {**own, "nvmlDeviceGetComputeRunningProcesses": processes, **answers}
+        if not driver:
+            del self.answers["nvmlInit"]
+        self.closed = 0
 
     def nvmlShutdown(self) -> None:
         self.closed += 1
 
-    def nvmlDeviceGetEnforcedPowerLimit(self, device: int) -> int:
-        raise LookupError  # not supported
+    def __getattr__(self, name: str) -> int | Callable[..., object]:
+        def answer(*_: object) -> object:
+            return self.answers[name]  # a KeyError is a LookupError
+
+        return 0 if name.startswith("NVML_") else answer

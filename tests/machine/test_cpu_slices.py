@@ -12,6 +12,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.machine.cpu_slices import cut, ranges, split, usable
 from mixmark.harness.plan.phases import Target
+from tests.machine.test_counters import write
 
 CPU = Device(id="cpu:0", kind="cpu", name="Quartz", memory_pool="host", precisions=("fp32",))
 GPU = Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", precisions=("fp32",))
@@ -26,9 +27,7 @@ def machine(root: Path, cores: Mapping[int, tuple[int, int]], files: Mapping[str
         (topology / "core_id").write_text(f"{core}\n")
         siblings = ",".join(str(each) for each, place in cores.items() if place == (cluster, core))
         (topology / ("core_cpus_list" if thread % 2 else "thread_siblings_list")).write_text(f"{siblings}\n")
-    for name, content in (files or {}).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content)
+    write(root, dict(files or {}))
     return root
 
 

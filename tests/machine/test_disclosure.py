@@ -6,6 +6,7 @@ import pytest
 
 from mixmark.harness.machine import disclosure
 from mixmark.harness.resources import memory
+from tests.machine.test_counters import write
 
 GIB = 1 << 30
 CPUINFO = """\
@@ -42,10 +43,7 @@ def laid_out(root: Path, **extra: str) -> Path:
         "sys/devices/system/cpu/cpu0/cache/index0/type": "Data\n",
         "sys/devices/system/cpu/cpu0/cache/index0/size": "48K\n",
     }
-    for name, content in (files | {key.replace("__", "/"): text for key, text in extra.items()}).items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+    write(root, files | {key.replace("__", "/"): text for key, text in extra.items()})
     return root
 
 

@@ -16,7 +16,7 @@ from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.machine import doctor
 from mixmark.harness.machine.counters import MachineCounters
 from mixmark.harness.machine.doctor import checks
-from tests.machine.nvml import FakeNvml
+from tests.machine.nvml import GPU, FakeNvml
 from tests.machine.test_counters import counted, process, quiet, write
 from tests.marks import linux
 
@@ -25,7 +25,7 @@ CPU = "sys/devices/system/cpu"
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=False))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(driver=False))
 
 
 def check(root: Path, name: str, files: Mapping[str, str] = {}, during: Mapping[str, str] = {}) -> Check:
@@ -226,22 +226,15 @@ def test_a_machine_that_says_nothing_is_unknown_and_never_ok(tmp_path: Path) -> 
     assert found["watchable"].fix == "sudo grubby --update-kernel=ALL --args=psi=1"
 
 
-class Accelerated(FakeNvml):
-    """With what the disclosure asks for."""
-
-    def __init__(self, pids: list[int], persistence: int, limit_mw: int, reasons: int) -> None:
-        super().__init__(pids)
-        self.nvmlDeviceGetName = lambda device: "Topaz"
-        self.nvmlDeviceGetPersistenceMode = lambda device: persistence
-        self.nvmlDeviceGetPowerManagementDefaultLimit = lambda device: 700_000
-        self.nvmlDeviceGetCurrentClocksThrottleReasons = lambda device: reasons
-        self.limit_mw = limit_mw
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, device: int) -> int:
-        return self.limit_mw
-
-    def __getattr__(self, name: str) -> object:
-        raise self.NVMLError(name)
+def disclosing(persistence: int, limit_mw: int, reasons: int) -> dict[str, object]:
+    """What a GPU answers to the questions of the disclosure."""
+    return GPU | {
+        "nvmlDeviceGetName": "Topaz",
+        "nvmlDeviceGetPersistenceMode": persistence,
+        "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": reasons,
+        "nvmlDeviceGetEnforcedPowerLimit": limit_mw,
+    }
 
 
 def gpu_checks(monkeypatch: pytest.MonkeyPatch, root: Path, nvml: FakeNvml) -> list[tuple[str, str, str, str]]:
@@ -252,7 +245,7 @@ def gpu_checks(monkeypatch: pytest.MonkeyPatch, root: Path, nvml: FakeNvml) -> l
 
 
 def test_a_gpu_that_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert gpu_checks(monkeypatch, tmp_path, Accelerated([], 1, 700_000, 0x1)) == [
+    assert gpu_checks(monkeypatch, tmp_path, FakeNvml(answers=disclosing(1, 700_000, 0x1))) == [
         ("gpu Topaz persistence", "ok", "on", ""),
         ("gpu Topaz power limit", "ok", "700 W, by default 700 W", ""),
         ("gpu Topaz clocks", "ok", "not held back", ""),
@@ -263,7 +256,7 @@ def test_a_gpu_that_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_a_gpu_that_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     off = "off: the driver unloads between runs, and clocks and settings with it"
     look = "nvidia-smi -i GPU-1 -q -d PERFORMANCE,TEMPERATURE,POWER"
-    assert gpu_checks(monkeypatch, tmp_path, Accelerated([99], 0, 350_000, 0x80)) == [
+    assert gpu_checks(monkeypatch, tmp_path, FakeNvml([99], answers=disclosing(0, 350_000, 0x80))) == [
         ("gpu Topaz persistence", "warn", off, "sudo nvidia-smi -i GPU-1 -pm 1"),
         ("gpu Topaz power limit", "warn", "350 W, by default 700 W", "sudo nvidia-smi -i GPU-1 -pl 700"),
         ("gpu Topaz clocks", "warn", "held back by power supply protection", look),
@@ -272,9 +265,8 @@ def test_a_gpu_that_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def test_a_gpu_that_keeps_silent_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    silent = Accelerated([12345], 1, 0, 0)  # a process of another namespace
-    del silent.nvmlDeviceGetPersistenceMode, silent.nvmlDeviceGetPowerManagementDefaultLimit
-    del silent.nvmlDeviceGetCurrentClocksThrottleReasons
+    named = {"nvmlDeviceGetUUID": "GPU-1", "nvmlDeviceGetName": "Topaz"}
+    silent = FakeNvml([12345], answers=named)  # a process of another namespace
     message = "the driver does not report which processes use it, or counts in another process namespace"
     assert gpu_checks(monkeypatch, tmp_path, silent) == [("gpu Topaz company", "unknown", message, "")]
 

@@ -11,7 +11,7 @@ from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.counters import MachineCounters
 from mixmark.harness.machine.nvidia import REASONS
 from mixmark.harness.plugins import registry
-from tests.machine.nvml import FakeNvml
+from tests.machine.nvml import GPU, FakeNvml
 from tests.machine.test_counters import CHILD, WORKER, process, quiet, write
 
 NVIDIA = {"nvidia": registry.find("watchers")["nvidia"]}
@@ -63,41 +63,19 @@ def test_a_gpu_tells_whether_it_works_for_us(
 
 @pytest.mark.parametrize("bit", REASONS)
 def test_each_reason_has_a_word_of_the_schema(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bit: int) -> None:
-    nvml = FakeNvml([])
-    nvml.nvmlDeviceGetCurrentClocksThrottleReasons = lambda device: bit
+    nvml = FakeNvml(answers=GPU | {"nvmlDeviceGetCurrentClocksThrottleReasons": bit})
     [gpu] = seen(monkeypatch, tmp_path, nvml)
     assert gpu.reasons == (REASONS[bit],)
     assert (REASONS[bit] in PROTECTIVE) == (bit in (0x08, 0x20, 0x40, 0x80))  # nvml.h: what slows for heat or supply
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert seen(monkeypatch, tmp_path, FakeNvml([], driver=False)) == ()
-
-
-class Terse:
-    """A GPU that tells its name and its driver's CUDA version and refuses every other question."""
-
-    class NVMLError(Exception): ...
-
-    def __getattr__(self, name: str) -> object:
-        answers = {
-            "nvmlInit": None,
-            "nvmlDeviceGetCount": 1,
-            "nvmlDeviceGetHandleByIndex": "a handle",
-            "nvmlDeviceGetName": "Acme\x1b[0m Topaz",
-            "nvmlSystemGetCudaDriverVersion": 12040,
-        }
-
-        def answer(*device: object) -> object:
-            if name in answers:
-                return answers[name]
-            raise self.NVMLError
-
-        return 0 if name.startswith("NVML_") else answer
+    assert seen(monkeypatch, tmp_path, FakeNvml(driver=False)) == ()
 
 
 def test_a_gpu_discloses_what_it_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Terse())
+    terse = {"nvmlDeviceGetName": "Acme\x1b[0m Topaz", "nvmlSystemGetCudaDriverVersion": 12040}
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(answers=terse))
     with Accelerators(NVIDIA) as accelerators:
         assert accelerators.disclose() == ({"name": "Acme Topaz", "cuda": "12.4"},)
         assert accelerators.checks() == ()

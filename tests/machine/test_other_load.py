@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -47,35 +47,22 @@ def test_programs_are_told_with_their_shares() -> None:
     assert str(OtherLoad(0.9, 2, {})).endswith("(limit 1.0 %): others 45.0 %")
 
 
-def test_without_patience_there_is_one_look() -> None:
-    clock = Clock(BUSY)
-    assert (clock.wait(0), clock.now_s, clock.told) == (BUSY, 2, [])
-    clock = Clock(QUIET)
-    assert (clock.wait(0), clock.now_s) == (QUIET, 2)
-
-
-def test_an_idle_machine_is_not_waited_for() -> None:
-    clock = Clock(QUIET)
-    assert (clock.wait(60), clock.now_s, clock.told) == (QUIET, 4, [])
-
-
-def test_it_must_be_idle_twice_in_a_row() -> None:
-    clock = Clock(BUSY, QUIET, BUSY, QUIET, QUIET, BUSY)
-    assert (clock.wait(60), clock.now_s, clock.told) == (QUIET, 10, [BUSY, BUSY])
-
-
-def test_it_ends_when_the_time_is_over() -> None:
-    clock = Clock(BUSY)
-    assert (clock.wait(7), clock.now_s) == (BUSY, 8)
-
-
-def test_a_machine_that_says_nothing_is_not_waited_for() -> None:
-    clock = Clock(None)
-    assert (clock.wait(60), clock.now_s) == (None, 2)
-
-
-def listing(*lists: Mapping[int, tuple[str, float]]) -> Iterator[Mapping[int, tuple[str, float]]]:
-    yield from lists
+@pytest.mark.parametrize(
+    ("seconds", "looks", "found", "now_s", "told"),
+    [
+        (0, (BUSY,), BUSY, 2, []),
+        (0, (QUIET,), QUIET, 2, []),
+        (60, (QUIET,), QUIET, 4, []),  # it must be idle twice in a row
+        (60, (BUSY, QUIET, BUSY, QUIET, QUIET, BUSY), QUIET, 10, [BUSY, BUSY]),
+        (7, (BUSY,), BUSY, 8, [BUSY] * 3),
+        (60, (None,), None, 2, []),  # the machine does not say how busy it is
+    ],
+)
+def test_a_busy_machine_is_waited_for(
+    seconds: float, looks: tuple[OtherLoad | None, ...], found: OtherLoad | None, now_s: float, told: list[OtherLoad]
+) -> None:
+    clock = Clock(*looks)
+    assert (clock.wait(seconds), clock.now_s, clock.told) == (found, now_s, told)
 
 
 def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,10 +70,9 @@ def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     root = quiet(tmp_path)
     now_ns = iter((0, 2_000_000_000))
     machine = MachineCounters(root=root, clock=lambda: next(now_ns))
-    lists = listing(
-        {5: ("cc1", 10.0), 6: ("cc1", 4.0), 7: ("bash", 1.0), 8: ("sshd", 1.0)},
-        {5: ("cc1", 10.5), 6: ("cc1", 4.3), 7: ("bash", 1.02), 8: ("sshd", 1.0), 9: ("ld", 0.4), 10: ("x", 0.1)},
-    )
+    before = {5: ("cc1", 10.0), 6: ("cc1", 4.0), 7: ("bash", 1.0), 8: ("sshd", 1.0)}
+    after = before | {5: ("cc1", 10.5), 6: ("cc1", 4.3), 7: ("bash", 1.02), 9: ("ld", 0.4), 10: ("x", 0.1)}
+    lists = iter((before, after))
     others = other_load.sample(
         machine, lambda seconds: write(root, {"proc/stat": counted(cpu0=150)}), lambda: next(lists)
     )

@@ -56,6 +56,17 @@ def test_the_source_of_power(tmp_path: Path, supplies: tuple[dict[str, str], ...
     assert power_supply.source(supplied(tmp_path, *supplies)) == source
 
 
+def test_a_system_on_which_psutil_fails_has_an_unknown_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Some containers and NAS have no /sys/class/power_supply, and psutil raises (psutil#2067)."""
+
+    def fails() -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/sys/class/power_supply")
+
+    monkeypatch.setattr("psutil.sensors_battery", fails, raising=False)
+    monkeypatch.setattr(power_supply, "ROOT", tmp_path)
+    assert power_supply.source(tmp_path) is None
+
+
 def test_it_is_disclosed_and_watched(tmp_path: Path) -> None:
     write(supplied(quiet(tmp_path), AC, battery("Full")), {"sys/firmware/acpi/platform_profile": "quiet\n"})
     found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path)

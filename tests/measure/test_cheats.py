@@ -30,7 +30,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.roofline import PeakRates
 from mixmark.harness.judge.rules import integrity, registered
-from mixmark.harness.judge.rules.records import finished
+from mixmark.harness.judge.rules.quality import finished
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment

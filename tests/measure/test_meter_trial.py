@@ -12,15 +12,17 @@ import pytest
 
 from mixmark import Device, Domain, Sample
 from mixmark.harness.cli.meters import _advice
-from mixmark.harness.judge.energy.step_response import StepResponse
+from mixmark.harness.judge.energy.reading import StepResponse
 from mixmark.harness.machine import config, other_load
 from mixmark.harness.machine.other_load import OtherLoad
 from mixmark.harness.measure import meter_trial
 from mixmark.harness.measure.meter_trial import MeterTrial
+from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.resources import clock
 from tests.cli.shell import Shell
 from tests.fakes.machine import WALL
+from tests.measure.test_metering import CPU
 
 LOAD = [60.0]
 PROPOSED = '# accuracy = "1%"   # as its maker declares it'
@@ -44,6 +46,14 @@ class Follows:
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return [Sample(LOAD[0] + clock.now_ns() % 97 / 1000)]
+
+
+class Late(Follows):
+    """Reports each reading 1.5 s late."""
+
+    def read(self, domain: Domain) -> Sequence[Sample]:
+        (sample,) = super().read(domain)
+        return [Sample(sample.value, clock.now_ns() - 1_500_000_000)]
 
 
 @contextmanager
@@ -95,6 +105,14 @@ def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
     nothing = shell("meters", "try", "rapl", "--seconds", "2")
     assert "There is no energy source" in nothing.stdout or "rapl" in nothing.stdout
     assert shell("meters", "try", "rappl").returncode == 2
+
+
+def test_a_source_that_reports_late_is_read_to_the_end(jumping_clock: object, in_process: None) -> None:
+    plugin = registry.Plugin("meters", "follows", f"{__name__}:Late", "test")
+    with Meters(config.Config(meters={"follows": {}}), (CPU,), {"follows": plugin}) as found:
+        (live,) = meter_trial.live(found, 5.0)
+    assert "ended early" not in live.reading.reasons
+    assert live.watts == pytest.approx(60, abs=0.1)
 
 
 @pytest.mark.parametrize(

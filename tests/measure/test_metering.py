@@ -18,7 +18,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering
 from mixmark.harness.judge.energy.reading import cumulative, reading
-from mixmark.harness.judge.rules.energy import METERING
+from mixmark.harness.judge.rules.quality import METERING
 from mixmark.harness.machine.config import Config
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters, metered

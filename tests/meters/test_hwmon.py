@@ -9,6 +9,7 @@ import pytest
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters.hwmon import Hwmon
+from tests.machine.test_counters import write
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 ARC = Device(id="gpu:xpu0", kind="gpu", memory_pool="gpu:xpu0")
@@ -17,12 +18,9 @@ HOPPER = Device(id="gpu:GPU-5d1cae40", kind="gpu", memory_pool="gpu:GPU-5d1cae40
 
 def chip(root: Path, number: int, name: str, **files: str) -> None:
     """The files of an ACPI meter lie in `device`."""
-    folder = root / f"sys/class/hwmon/hwmon{number}"
-    inside = folder / "device" if name == "power_meter" else folder
-    inside.mkdir(parents=True)
-    (folder / "name").write_text(f"{name}\n")
-    for file, text in files.items():
-        (inside / file).write_text(f"{text}\n")
+    inside = "device/" if name == "power_meter" else ""
+    own = {f"{inside}{file}": f"{text}\n" for file, text in files.items()}
+    write(root / f"sys/class/hwmon/hwmon{number}", {"name": f"{name}\n", **own})
 
 
 def socket(root: Path, number: int, label: str, microwatts: int = 90_000_000) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Absent, Device, Domain
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
+from mixmark.harness.judge.energy.total import total
 from mixmark.harness.meters.rapl import Rapl
+from tests.golden.sample import SECOND, result
+from tests.machine.test_counters import write
 
 RANGE_UJ = 262_143_328_850
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -21,13 +27,9 @@ AMD = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n\n"
 def tree(root: Path, zones: dict[str, str], cpuinfo: str = SERVER) -> Path:
     """Zones by folder, each with its name; each counter stands at one joule."""
     for folder, name in zones.items():
-        zone = root / "sys/class/powercap" / folder
-        zone.mkdir(parents=True)
-        (zone / "name").write_text(f"{name}\n")
-        (zone / "max_energy_range_uj").write_text(f"{RANGE_UJ}\n")
-        (zone / "energy_uj").write_text("1000000\n")
-    (root / "proc").mkdir()
-    (root / "proc/cpuinfo").write_text(cpuinfo)
+        files = {"name": f"{name}\n", "max_energy_range_uj": f"{RANGE_UJ}\n", "energy_uj": "1000000\n"}
+        write(root / "sys/class/powercap" / folder, files)
+    write(root, {"proc/cpuinfo": cpuinfo})
     return root
 
 
@@ -54,6 +56,39 @@ def test_packages_and_memory_are_taken_and_what_lies_inside_them_or_mirrors_them
     package = domains["rapl/intel-rapl:0"]
     assert (package.method, package.boundary, package.parent) == ("counter", "devices", None)
     assert package.wrap_joules == RANGE_UJ / 1e6
+
+
+def test_packages_and_memory_count_once_through_every_wrap(tmp_path: Path) -> None:
+    """A package of 180 W, and 120 W more or less in a sine of 11 s; 22.5 W of its memory. psys, core and the MMIO
+    mirror count the same joules again. The counters wrap after half a minute."""
+
+    def package_j(at_s: float) -> float:
+        return 180 * at_s + 120 * 11 / (2 * math.pi) * (1 - math.cos(2 * math.pi * at_s / 11))
+
+    zones: dict[str, tuple[str, Callable[[float], float]]] = {
+        "intel-rapl:0": ("package-0", package_j),
+        "intel-rapl:0:0": ("core", lambda at_s: 0.8 * package_j(at_s)),
+        "intel-rapl:0:1": ("dram", lambda at_s: 22.5 * at_s),
+        "intel-rapl:1": ("psys", lambda at_s: package_j(at_s) + 52.5 * at_s),
+        "intel-rapl-mmio:0": ("package-0", package_j),
+    }
+    root = tree(tmp_path, {zone: name for zone, (name, _) in zones.items()})
+    meter = Rapl({}, root)
+    domains = tuple(each for each in meter.domains([CPU]) if isinstance(each, Domain))
+    at_ns, values = np.arange(0, 130 * SECOND, SECOND // 10), {each.id: list[float]() for each in domains}
+    for at_s in at_ns / SECOND:
+        for zone, (_, curve) in zones.items():
+            microjoules = round((curve(at_s) + 255_000) * 1e6) % RANGE_UJ
+            (root / "sys/class/powercap" / zone / "energy_uj").write_text(f"{microjoules}\n")
+        for domain in domains:
+            values[domain.id] += [sample.value for sample in meter.read(domain)]
+    samples = {id: Samples(at_ns, at_ns + 30_000, np.array(read)) for id, read in values.items()}
+    metering = Metering(phase="a", begin_ns=0, end_ns=130 * SECOND, cpu_ns=0, samples=samples)
+    whole = result().model_copy(update={"devices": (CPU,), "domains": domains, "meterings": (metering,)})
+    found = total(whole, "a", 4_033_000_000, 125_071_000_000)
+    assert found.joules == pytest.approx(package_j(125.071) - package_j(4.033) + 22.5 * 121.038, rel=1e-3)
+    assert (found.boundary, set(found.domains)) == ("devices", {"rapl/intel-rapl:0", "rapl/intel-rapl:0:1"})
+    assert "memory" not in found.unmetered and "power supply" in found.unmetered
 
 
 def test_two_sockets_cover_the_processor_only_together(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ from mixmark.harness.contracts.schema import (
     Record,
     Result,
 )
-from mixmark.harness.judge import screening
+from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
-from mixmark.harness.judge.rules.records import choice_confirmed
+from mixmark.harness.judge.rules.quality import choice_confirmed
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages
 from mixmark.harness.measure.stages import RunState
@@ -261,8 +261,8 @@ def test_equal_routes_are_repeated_for_about_a_minute_and_the_median_decides() -
 
 def test_the_latest_runs_of_two_routes_are_a_turn() -> None:
     old, new = ("llm", "cpu:0", "torch", "bf16"), ("llm", "cpu:0", "torch", "int8")
-    assert screening.contenders({old: (9, 9, 7, 7), new: (7.2, 7.3)}) == [old, new], "9 was long before"
-    assert screening.contenders({old: (7, 7, 9, 9), new: (7.2, 7.3)}) == [old]
+    assert solo_rates.contenders({old: (9, 9, 7, 7), new: (7.2, 7.3)}) == [old, new], "9 was long before"
+    assert solo_rates.contenders({old: (7, 7, 9, 9), new: (7.2, 7.3)}) == [old]
 
 
 def test_a_route_that_crashes_in_a_later_run_is_left_out() -> None:

@@ -20,14 +20,10 @@ from mixmark.harness.contracts.schema import (
     Audit,
     Failure,
     Gate,
-    Limits,
     Metering,
-    Phase,
     Record,
     Result,
     Samples,
-    Share,
-    Task,
 )
 from mixmark.harness.record import files, raw_files, store
 from tests.fakes.folders import forge, with_outputs, write_hashes
@@ -73,9 +69,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def unaudited(of: Record) -> Record:
+    """The same of a plan that asks for no audit, so that it has no outputs."""
+    return of.model_copy(update={"audit": None, "exempt": "not asked for" if of.audit else None})
+
+
 def small() -> Result:
     failure = Failure(kind="hung", message="no unit for 60 s")
-    whole = result(record("a", "llm", "token", closed_loop([[5, 6]])), record("b", "llm", "token", error=failure))
+    done = unaudited(record("a", "llm", "token", closed_loop([[5, 6]])))
+    whole = result(done, record("b", "llm", "token", error=failure))
     plug = DOMAINS[0].model_copy(update={"id": "plug"})
     return apart(whole.model_copy(update={"domains": (DOMAINS[0], plug), "meterings": (metering("a"),)}))
 
@@ -83,7 +85,7 @@ def small() -> Result:
 def at(hour: int, *records: Record) -> Record:
     """A record of the version that `apart` gives to its route."""
     whole = apart(result(*[record(f"x{each}", "llm", "token", closed_loop([[5]])) for each in range(hour)], *records))
-    return whole.records[-1]
+    return unaudited(whole.records[-1])
 
 
 def metering(phase: str, joules: float = 7.5) -> Metering:
@@ -97,6 +99,8 @@ def metering(phase: str, joules: float = 7.5) -> Metering:
 
 def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
     whole = apart(sample())
+    records = tuple(each if each.scenario == "probe" else unaudited(each) for each in whole.records)
+    whole = whole.model_copy(update={"records": records})
     written(tmp_path / "run", whole).finish(whole)
     assert same(store.open(tmp_path / "run"), whole)
     assert same(store.open(tmp_path / "run" / "result.json"), whole)
@@ -139,10 +143,9 @@ def test_what_was_begun_is_replayed_and_kept_in_the_end(tmp_path: Path) -> None:
 def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path) -> None:
     whole = small()
     keeper = written(tmp_path, whole)
-    route = whole.records[0].route
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=0, min_feeds=1)
-    share = Share(key="confirmation.llm", route=route, scenario="offline", limits=limits)
-    later = Phase(name="confirmation", purpose="confirmation", tasks=(Task(device="cpu:0", shares=(share,)),))
+    later = phase(at(1, record("confirmation", "llm", "token", closed_loop([[5]])))).model_copy(
+        update={"purpose": "confirmation"}
+    )
     keeper.add("phases", later)
     store.resume(tmp_path).meter(metering("confirmation", joules=8))
     store.resume(tmp_path).meter(metering("confirmation", joules=9))
@@ -191,8 +194,9 @@ from tests.golden.sample import DOMAINS, closed_loop, record
 keeper = store.resume(Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
-    short = record("c", "llm", "token", closed_loop([[5]]))
-    keeper.append(short, record("d", "llm", "token", closed_loop([[5] * int(sys.argv[3])])))
+    feeds = closed_loop([[5]]), closed_loop([[5] * int(sys.argv[3])])
+    both = (record(key, "llm", "token", done) for key, done in zip("cd", feeds, strict=True))
+    keeper.append(*(each.model_copy(update={"audit": None}) for each in both))
 except ResultError as error:
     print(error)
 """
@@ -221,16 +225,6 @@ def test_a_disk_that_fills_up_loses_nothing_that_was_written(tmp_path: Path, ful
     assert not list((tmp_path / "raw").glob(".*"))
     store.resume(tmp_path).append(third)
     assert [each.key for each in store.open(tmp_path).records] == ["a", "b", "c"]
-
-
-def edited(folder: Path, **changes: object) -> None:
-    """Changes result.json, and the hashes with it."""
-    forge(folder, lambda content: content.update(changes))
-
-
-def rehashed(folder: Path) -> None:
-    """Writes the hashes of the files as they are now."""
-    write_hashes(folder)
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
@@ -267,7 +261,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_result_that_was_edited_is_refused(folder: Path, changes: dict[str, object], said: str) -> None:
-    edited(folder, **changes)
+    forge(folder, lambda content: content.update(changes))
     with pytest.raises(ResultError, match=said):
         store.open(folder)
 
@@ -275,7 +269,7 @@ def test_a_result_that_was_edited_is_refused(folder: Path, changes: dict[str, ob
 def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
     content = (folder / "result.json").read_bytes()
     (folder / "result.json").write_bytes(content.replace(b'"tier": "edge"', b'"tier": "smoke", "tier": "edge"'))
-    rehashed(folder)
+    write_hashes(folder)
     with pytest.raises(ResultError, match="a name is repeated"):
         store.open(folder)
 
@@ -283,7 +277,7 @@ def test_a_name_that_comes_twice_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"finished": true', b"\xff\xfe", b"[" * 100_000])
 def test_a_file_that_is_no_result_is_refused(folder: Path, content: bytes) -> None:
     (folder / "result.json").write_bytes(content)
-    rehashed(folder)
+    write_hashes(folder)
     with pytest.raises(ResultError, match=r"result\.json"):
         store.open(folder)
 
@@ -341,7 +335,7 @@ def spoilt(path: Path, how: str) -> None:
 def test_a_raw_file_that_cannot_be_read_is_refused(folder: Path, file: str, how: str) -> None:
     spoilt(folder / "raw" / f"{file}.npz", how)
     if how != "device":
-        rehashed(folder)
+        write_hashes(folder)
     with pytest.raises(ResultError, match=rf"{file}\.npz is (missing|damaged)"):
         store.open(folder)
 
@@ -378,7 +372,7 @@ def test_arrays_that_are_not_those_of_the_result_are_refused(
     def replaced(columns: dict[str, Any]) -> None:
         arrays = {name: np.array(column) for name, column in columns.items() if column is not None}
         np.savez(folder / "raw" / f"{file}.npz", **arrays)  # type: ignore[arg-type]  # numpy's stub takes every name for allow_pickle
-        rehashed(folder)
+        write_hashes(folder)
 
     replaced(plain)
     store.open(folder)
@@ -411,7 +405,7 @@ def audited(
         outputs=outputs,
         **taken,
     )
-    rehashed(path)
+    write_hashes(path)
     return path
 
 
@@ -496,14 +490,14 @@ PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }  \n"
 )
 def test_an_array_is_looked_at_before_it_is_read(tmp_path: Path, content: bytes, said: str) -> None:
     (audited(tmp_path) / "raw" / "a.outputs.npz").write_bytes(content)
-    rehashed(tmp_path)
+    write_hashes(tmp_path)
     with pytest.raises(ResultError, match=said):
         store.open(tmp_path)
 
 
 def test_an_array_that_is_looked_at_is_read_where_it_is_plain(tmp_path: Path) -> None:
     (audited(tmp_path) / "raw" / "a.outputs.npz").write_bytes(packed(PLAIN, bytes(24)))
-    rehashed(tmp_path)
+    write_hashes(tmp_path)
     assert store.open(tmp_path).records[0].audit is not None
 
 
@@ -511,7 +505,7 @@ def test_an_array_that_is_looked_at_is_read_where_it_is_plain(tmp_path: Path) ->
 def test_half_a_character_is_refused(folder: Path, half: bytes) -> None:
     content = (folder / "result.json").read_bytes()
     (folder / "result.json").write_bytes(content.replace(b'"quick"', half))
-    rehashed(folder)
+    write_hashes(folder)
     with pytest.raises(ResultError, match="is not valid JSON"):
         store.open(folder)
 

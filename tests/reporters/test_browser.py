@@ -104,15 +104,16 @@ def test_it_fits_every_window_and_everybody_can_read_it(page: Tab) -> None:
     fits_every_window(page)
 
 
-def fits_every_window(page: Tab) -> None:
+def fits_every_window(page: Tab, hidden: str = "details") -> None:
+    """hidden: selects the elements that may be wider than the window."""
     page.run("document.querySelectorAll('details').forEach(each => each.open = true)")
-    page.run(AXE.read_text(encoding="utf-8"))
+    page("Runtime.evaluate", expression=AXE.read_text(encoding="utf-8"))  # also where the page allows no script
     for width_px, height_px in WINDOWS:
         for scheme in SCHEMES:
             page.look(width_px, height_px, scheme)
             assert page.run("innerWidth") == width_px
             assert page.run("document.scrollingElement.scrollWidth") <= width_px
-            assert page.run(TOO_WIDE) == []
+            assert page.run(TOO_WIDE.replace("details", hidden)) == []
             assert page.run(FAULTS) == [], f"{width_px} px, {scheme}"
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
-from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 import mixmark.reporters.data
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.solo import Adaptability
 from mixmark.reporters import figures, report, summary
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
@@ -69,19 +66,6 @@ def test_the_matrix_compares_every_device_with_the_first() -> None:
     page = report.html(judge(beside()))
     assert re.search(r'<td class="number" style="--tint: 100%">\s*10.0×\s*<small>10,000,000 tok/s</small>', page)
     assert re.search(r'<td class="number behind" style="--tint: 60%">\s*0.250×\s*<small>2,500,000 samples/s', page)
-
-
-def test_the_full_report_says_how_adaptable_each_device_is() -> None:
-    judged = judge(beside())
-    assert "Adaptability" not in report.full(judged)
-    llm, ssm = (each.route for each in judged.solos[:2])
-    (first, *others), route = judged.solos, ssm.model_copy(update={"suite": "ssm"})
-    both = replace(judged, solos=(first, replace(first, route=route), *others))
-    assert "Unknown: no device has a fraction of its roofline on both llm and ssm." in report.full(both)
-    known = replace(both, adaptability=(Adaptability("cpu:0", llm, 0.8, ssm, 0.2, 0.25),))
-    assert "Unknown: no device" not in report.full(known)
-    [row] = re.findall(r"cpu:0 +80 % by torch fp32 +20 % by torch fp32 +0.250", report.full(known))
-    assert row and json.loads(mixmark.reporters.data.as_json(known))["adaptability"][0]["ratio"] == 0.25
 
 
 def test_one_device_has_nothing_to_be_compared_with() -> None:

@@ -53,11 +53,12 @@ def without_mix(found: Result) -> Result:
 
 
 STATES = {
-    "interrupted": (result(measured(exempt=None), finished=False), 130, "unfinished", "not audited yet", "--resume"),
+    "interrupted": (result(measured(audit=None), finished=False), 130, "unfinished", "not audited yet", "--resume"),
     "partial": (without_mix(result(*three())), 0, "partial", "3 of 4 suites", "no device can run diffusion"),
     "disturbed": (disturbed(), 0, "disturbed", "disturbed", "other programs used up to 45 % of the machine"),
-    "invalid": (result(measured(exempt=None, audit=WRONG)), 1, "invalid", "invalid", "wrong outputs"),
-    "never audited": (result(measured(exempt=None)), 1, "invalid", "invalid", "not audited"),
+    "invalid": (result(measured(audit=WRONG)), 1, "invalid", "invalid", "wrong outputs"),
+    "never audited": (result(measured(audit=None)), 1, "invalid", "invalid", "not audited"),
+    "without a gate": (result(measured(audit=None, exempt="no gate")), 0, "fair", "unaudited", "a suite has no gate"),
     "failed": (result(failed("raised")), 1, "invalid", "failed", "so it is"),
     "not measured": (result(failed("unsupported")), 1, "invalid", "unsupported", "so it is"),
 }

@@ -12,6 +12,7 @@ import pytest
 
 from mixmark.harness.resources import cpus
 from tests.machine.test_counters import write
+from tests.machine.test_cpu_slices import machine
 from tests.marks import linux
 
 V1 = Path("/sys/fs/cgroup/cpu")
@@ -23,12 +24,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four cores with two threads each; the core_id repeats in each of two clusters."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for thread in range(8):
-        name = f"sys/devices/system/cpu/cpu{thread}/topology"
-        write(
-            tmp_path, {f"{name}/core_id": f"{thread % 2}\n", f"{name}/core_cpus_list": f"{thread % 4},{thread % 4 + 4}"}
-        )
-    return tmp_path
+    return machine(tmp_path, {thread: (thread % 4 // 2, thread % 2) for thread in range(8)})
 
 
 def test_without_a_quota_the_affinity_decides(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def made(number: int, seed: int = 1) -> Entry:
     return Entry(
         **scored,
         declaration=declaration,
-        reasons={"grade": REASONS[scored["grade"]], "ranked": () if scored["ranked"] else REASONS[scored["grade"]]},
+        reasons={"grade": REASONS[scored["grade"]]},
         aspects=(
             Aspect(name="granularity", level=3, reason="energy counters over the whole window"),
             Aspect(name="fraction", level=3, reason="every device is metered"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Domain, Environment, Metering, Record, Result, Samples
+from mixmark.harness.contracts.schema import Conditions, Domain, Environment, Metering, Record, Result, Samples
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import found
@@ -46,18 +46,13 @@ CLOSED = published(contribution())
 
 def test_an_entry_is_disturbed_if_one_of_its_results_is() -> None:
     """A result of which others took a tenth of the CPUs' time, beside a calm one."""
-    taken = tuple(
-        record.model_copy(
-            update={
-                "conditions": tuple(
-                    block.model_copy(update={"stolen_ns": (block.end_ns - block.begin_ns) * (block.cpus or 0) // 10})
-                    for block in record.conditions
-                )
-            }
-        )
-        for record in RESULT.records
-    )
-    loud = contribution(1, records=taken)
+
+    def taken(block: Conditions) -> Conditions:
+        stolen_ns = (block.end_ns - block.begin_ns) * (block.cpus or 0) // 10
+        return block.model_copy(update={"stolen_ns": stolen_ns})
+
+    disturbed = (each.model_copy(update={"conditions": tuple(map(taken, each.conditions))}) for each in RESULT.records)
+    loud = contribution(1, records=tuple(disturbed))
     assert [bool(found.disturbed) for found in (loud, contribution())] == [True, False]
     found = concluded(contribution(), replace(loud, number=2))
     assert found.disturbed and found.reasons["disturbed"] == loud.disturbed
@@ -127,7 +122,7 @@ def test_an_entry_is_ranked_only_without_a_reason_against_it() -> None:
         CLOSED, score=replace(CLOSED.score, grade="indicative", missing=(found("score_graded.runs", runs=1, needed=3),))
     )
     computed = concluded(indicative)
-    assert not computed.ranked and computed.reasons["ranked"] == ("1 of 3 runs",)
+    assert not computed.ranked and computed.reasons["grade"] == ("1 of 3 runs",)
 
 
 # Several results
@@ -145,21 +140,13 @@ def test_the_score_of_several_results_is_that_of_all_their_runs() -> None:
     assert whole((first,)) is first.score
 
 
-def test_a_system_has_an_entry_for_each_weight_class_of_a_mix() -> None:
-    found = contribution()
-    assert found.score is not None
-    four = replace(found, score=replace(found.score, weight_class=4))
-    assert [concluded(found).path, concluded(four).path] == [
-        "acme-sohne/acme-one/two-16-bit",
-        "acme-sohne/acme-one/two-4-bit",
-    ]
-
-
-def test_the_worst_of_several_results_counts() -> None:
+def test_the_worst_of_several_results_counts_and_a_system_has_an_entry_for_each_weight_class() -> None:
     score = not_none(contribution().score)
     drifted = found("speed_stable.much", drift=0.3)
     joined = scoring.joined([score, replace(score, weight_class=4, unranked=(drifted,))])
     assert (joined.weight_class, joined.grade) == (4, "indicative")
+    entries = (concluded(replace(contribution(), score=each)) for each in (score, joined))
+    assert [each.path.rpartition("/")[2] for each in entries] == ["two-16-bit", "two-4-bit"]
     assert drifted in joined.missing
     assert list(joined.unranked) == [*score.unranked, drifted]
 
@@ -203,23 +190,14 @@ def wall(**changes: Any) -> Domain:
         (wall(accuracy=0.1), (2, 3, 3, 0)),
         (wall(accuracy=None), (2, 3, 3, 0)),
         (wall(boundary="node", method="integrated"), (2, 3, 3, 0)),
+        (None, (3, 3, 1, 0)),  # the meters of the devices alone
     ],
 )
-def test_the_level_is_the_lowest_of_four_aspects(domain: Domain, levels: tuple[int, ...]) -> None:
-    found = concluded(metered(domain))
-    assert found.boundary == domain.boundary, found.unmeasured
+def test_the_level_is_the_lowest_of_four_aspects(domain: Domain | None, levels: tuple[int, ...]) -> None:
+    found = concluded(metered(domain) if domain else contribution())
+    assert found.boundary == (domain.boundary if domain else "devices"), found.unmeasured
     assert [aspect.name for aspect in found.aspects] == ["granularity", "fraction", "subsystems", "point"]
     assert tuple(aspect.level for aspect in found.aspects) == levels
     assert found.level == min(levels)
-
-
-def test_devices_alone_are_below_level_1() -> None:
-    found = concluded(contribution())
-    assert found.boundary == "devices" and found.level == 0
-    assert [aspect.level for aspect in found.aspects] == [3, 3, 1, 0]
-
-
-def test_without_energy_there_is_no_level() -> None:
-    found = concluded(contribution(domains=(), meterings=()))
-    assert found.level is None and found.aspects == () and found.watts is None
-    assert found.unmeasured == "no meter was read"
+    bare = concluded(contribution(domains=(), meterings=()))
+    assert (bare.level, bare.aspects, bare.unmeasured) == (None, (), "no meter was read")

@@ -15,7 +15,7 @@ from mixmark.submissions import bundle
 from mixmark.submissions.redact import Redactor, private, words_of
 from tests.fakes.folders import Maker, write
 from tests.golden.sample import result
-from tests.submissions.made import DECLARED, verdict
+from tests.submissions.made import DECLARED
 
 UUID = "5d1cae40-0000-4000-8000-0123456789ab"
 
@@ -43,8 +43,9 @@ def cleaned(text: str, *words: str) -> str:
         ("lab-7.example.org on LAB-7", "host-name-1.example.org on host-name-2"),
     ],
 )
-def test_what_is_private_is_replaced(text: str, clean: str) -> None:
-    assert cleaned(text, "lab-7") == clean
+def test_what_is_private_is_replaced_once(text: str, clean: str) -> None:
+    assert cleaned(text, "lab-7") == clean == cleaned(clean)
+    assert not list(private({"a": [clean]}))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,7 @@ def test_what_is_private_is_replaced(text: str, clean: str) -> None:
         "nvml/0/energy",
         "0x1",
         "lab-70 and collab-7",
+        "root on pc in localhost",
         "arch/x86/events/rapl.c",
         "n(1 − ρ)/(1 + ρ)",
         "a/b/c, and/or",
@@ -68,7 +70,7 @@ def test_what_is_private_is_replaced(text: str, clean: str) -> None:
     ],
 )
 def test_what_is_public_stays(text: str) -> None:
-    assert cleaned(text, "lab-7") == text
+    assert cleaned(text, "lab-7", "root", "pc", "localhost") == text
 
 
 def test_a_version_of_four_parts_is_no_address() -> None:
@@ -97,12 +99,6 @@ def test_a_long_text_takes_a_time_in_proportion_to_its_length(text: str) -> None
     assert list(private([text])) is not None
 
 
-def test_what_was_replaced_is_not_replaced_again() -> None:
-    once = cleaned("jane@example.org at 10.0.0.7 in /home/jane")
-    assert cleaned(once) == once
-    assert not list(private({"a": [once]}))
-
-
 def test_removed_texts_are_listed_with_their_count() -> None:
     redactor = Redactor([("lab", "host name")])
     redactor.content({"a": "lab", "b": ["lab", "/home/jane/x"]})
@@ -110,10 +106,6 @@ def test_removed_texts_are_listed_with_their_count() -> None:
         ("host name", "lab", "host-name-1", 2),
         ("path", "/home/jane/x", "path-1", 1),
     }
-
-
-def test_a_short_or_common_name_is_not_searched_for() -> None:
-    assert cleaned("root on pc in localhost", "root", "pc", "localhost") == "root on pc in localhost"
 
 
 def with_uuid(result: Result) -> Result:
@@ -182,10 +174,3 @@ def test_a_host_that_is_called_like_a_part_of_the_result_stays(tmp_path: Path) -
 def test_a_redaction_that_makes_a_result_invalid_is_an_error() -> None:
     with pytest.raises(ResultError, match="is not valid without"):
         Redactor([("fp32", "host name")]).result(Maker().result())
-
-
-def test_an_entry_of_a_redacted_result_is_still_valid_after_a_second_redaction(folder: Path) -> None:
-    result = store.open(folder / "results/1")
-    assert Redactor().result(result).model_dump() == result.model_dump()
-    assert verdict(folder).entry is not None
-    assert store.results_of(folder) == [folder / "results/1"]

@@ -20,7 +20,7 @@ from mixmark.submissions import check, files, rules
 from mixmark.submissions.conclude import ACCURACY
 from mixmark.submissions.entry import DECLARATION
 from tests.docs.test_docs import table
-from tests.fakes.folders import SYSTEM
+from tests.golden.sample import system
 from tests.submissions.made import NOW, codes, edited, kit_report, rewritten, verdict
 
 PAGE = (Path(__file__).parents[2] / "docs/capabilities/submissions/rules.md").read_text("utf-8")
@@ -202,12 +202,12 @@ def heavier(result: Result) -> Result:
         (
             "E-ONE-MACHINE",
             lambda result: result.model_copy(
-                update={"system": SYSTEM.model_copy(update={"cpu_model": "Acme Opal"})},
+                update={"system": system().model_copy(update={"cpu_model": "Acme Opal"})},
             ),
         ),
         (
             "E-ONE-MACHINE",
-            lambda result: result.model_copy(update={"system": SYSTEM.model_copy(update={"cpu_quota": 2.0})}),
+            lambda result: result.model_copy(update={"system": system().model_copy(update={"cpu_quota": 2.0})}),
         ),
         ("E-ONE-MIX", heavier),
         ("E-SCORE", lambda result: result.model_copy(update={"mix": None})),
@@ -218,13 +218,6 @@ def test_results_of_an_entry_have_one_machine_one_mix_and_a_score(
 ) -> None:
     rewritten(folder_of_two, change, number=2)
     assert code in codes(folder_of_two)
-
-
-def test_a_run_that_is_entered_twice_is_no_entry(folder_of_two: Path) -> None:
-    shutil.rmtree(folder_of_two / "results/2")
-    shutil.copytree(folder_of_two / "results/1", folder_of_two / "results/2")
-    files.write_manifest(folder_of_two)
-    assert codes(folder_of_two) == {"E-COPIED"}
 
 
 @pytest.fixture
@@ -244,20 +237,17 @@ def listed(path: Path, *entries: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_two_entries_with_one_run_have_no_rank_and_both_are_told(folder: Path, stolen: Path) -> None:
-    for entry, other in ((folder, stolen), (stolen, folder)):
-        for order in ((entry, other), (other, entry)):
-            found = check.check(order, now=NOW)[order.index(entry)]
+def test_two_entries_with_one_run_have_no_rank_and_both_are_told_until_the_owner_of_a_board_says_whose_it_is(
+    folder: Path, stolen: Path, tmp_path: Path
+) -> None:
+    """The list holds for the result that its line has the hash of."""
+    for order in ((folder, stolen), (stolen, folder)):
+        for found, other in zip(check.check(order, now=NOW), reversed(order), strict=True):
             [problem] = found.problems
             assert problem.code == "E-DUPLICATE" and "/".join(other.parts[-3:]) in problem.message
             assert found.entry is not None and not found.entry.ranked
             assert found.entry.reasons["ranked"][-1] == problem.message
-        assert codes(entry) == set()
-
-
-@pytest.mark.slow
-def test_the_owner_of_a_board_says_whose_run_it_is(folder: Path, stolen: Path, tmp_path: Path) -> None:
-    """The list holds for the result that its line has the hash of."""
+    assert codes(folder) == codes(stolen) == set(), "each obeys the rules by itself"
     path = tmp_path / "originals"
 
     def settled(*originals: Path) -> list[tuple[set[str], bool]]:

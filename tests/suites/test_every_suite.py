@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.schema import Tier
 from mixmark.harness.plugins import registry
 
@@ -24,6 +26,48 @@ def test_a_suite_has_three_tiers_and_refuses_another(name: str) -> None:
     assert all(made(name, tier).costs("bf16", 1) for tier in get_args(Tier))
     with pytest.raises(Unsupported, match="no tier 'huge'"):
         made(name, "huge")
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_seed_repeats_its_feeds_of_which_no_two_samples_are_alike(name: str) -> None:
+    suite = made(name, "smoke")
+    samples = 7 if "offline" in suite.scenarios else 1
+    varying = 0
+    for input, array in suite.feeds(samples, 1)(0).items():
+        axis = array.shape.index(samples) if samples > 1 else 0
+        first, again, other = (
+            [part.tobytes() for nonce in range(9) for part in np.split(feeds(nonce)[input], samples, axis)]
+            for feeds in (suite.feeds(samples, seed) for seed in (1, 1, 2))
+        )
+        assert first == again, input
+        assert len({*first, *other}) in (1, 2 * 9 * samples), f"{input} is the same in all samples, or in none"
+        varying += first[0] != first[-1]
+    assert varying
+
+
+SHAPES = {
+    "llm": ((128,), (128, 4096)),
+    "diffusion": ((2, 3, 64, 64), (2, 3, 64, 64)),
+    "dlrm": ((4,), (5,)),
+    "resnet50": ((8, 1000), (9, 1000)),
+    "probe": ((3,), (3,)),
+}
+"""Of an output, and of the reference for it."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_honest_run_has_an_output_of_another_kind(name: str) -> None:
+    suite, (shape, of_reference) = made(name, "smoke"), SHAPES[name]
+    reference = np.abs(np.random.default_rng(1).standard_normal(of_reference, np.float32))
+    right = np.ones(shape, np.int64 if name == "llm" else np.float32)
+    assert np.isfinite(suite.quality(right, reference))
+    for wrong in (right[:-1], right[..., None], right.astype(np.float64), right.astype(np.int32)):
+        with pytest.raises(WrongOutput, match=re.escape(f"{wrong.dtype} {wrong.shape}")):
+            suite.quality(wrong, reference)
+    if name != "llm":
+        right.flat[:2] = np.nan, np.inf
+        with pytest.raises(WrongOutput, match="2 values that are not finite"):
+            suite.quality(right, reference)
 
 
 def test_no_suite_needs_torch_to_compute_its_costs() -> None:

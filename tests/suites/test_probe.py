@@ -11,17 +11,19 @@ from bench.separation import integers
 from bench.separation.networks import Network
 from mixmark.harness.adapters.devices import multiplies_bf16
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
+from mixmark.harness.contracts.errors import Unsupported, UsageError
 from mixmark.harness.contracts.protocols import Use
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.probe import CHAIN, COLUMNS, Probe, _spread
 from mixmark.suites.weights import GROUP
+from tests.fakes.audits import at_most, cpu, judged
 from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
 
 SUITE = Probe("smoke", {"cache_bytes": str(1 << 30)})  # the smoke tier takes two matrices at most
+GATES = {precision: at_most(SUITE, precision) for precision in ("bf16", "int8", "int4")}
 KERNELS: list[tuple[str, int]] = [("gemv", 256), ("gemv", 256), ("gemm", 256), ("gemm", 512)]
 
 
@@ -95,28 +97,22 @@ def worst(session: Network, change: Callable[[torch.Tensor], torch.Tensor], part
     return [SUITE.quality(output, reference) for output, reference in zip(outputs, right, strict=True)]
 
 
-def gate(precision: str) -> float:
-    found = SUITE.gate(precision)
-    assert found
-    return found.at_most
-
-
 def test_the_streamed_matrices_need_sixteen_bits(session: Network) -> None:
     """Who declares bf16 and reads less is seen; who declares what is read passes."""
     assert worst(session, lambda m: m.to(torch.bfloat16).float(), "matrix") == [0] * 8
     assert worst(session, lambda m: m.to(torch.float16).float(), "matrix") == [0] * 8
     four = worst(session, partial(integers, bits=4), "matrix")
-    assert min(four) > gate("bf16")
-    assert max(four) < gate("int4")
-    assert max(worst(session, partial(integers, bits=8), "matrix")) < gate("int8")
+    assert min(four) > GATES["bf16"]
+    assert max(four) < GATES["int4"]
+    assert max(worst(session, partial(integers, bits=8), "matrix")) < GATES["int8"]
 
 
 def test_what_computes_nothing_fails_every_gate(session: Network) -> None:
     rights = [session(feed) for feed in map(SUITE.feeds(1, seed=4), range(20))]
     assert {SUITE.quality(right, right) for right in rights} == {0}
     zeros = [SUITE.quality(np.zeros_like(right), right) for right in rights]
-    assert np.median(zeros) > gate("int4")  # a result near zero passes by chance
-    assert min(zeros) > gate("bf16")
+    assert np.median(zeros) > GATES["int4"]  # a result near zero passes by chance
+    assert min(zeros) > GATES["bf16"]
 
 
 def test_half_of_a_matrix_fails(session: Network) -> None:
@@ -124,7 +120,7 @@ def test_half_of_a_matrix_fails(session: Network) -> None:
         return matrix * (torch.arange(matrix.shape[1]) < matrix.shape[1] // 2)
 
     for part in ("matrix", "square_256", "square_512"):
-        assert np.median(worst(session, half, part)) > 10 * gate("bf16"), part
+        assert np.median(worst(session, half, part)) > 10 * GATES["bf16"], part
 
 
 def test_the_spread_is_that_of_the_results(session: Network) -> None:
@@ -136,18 +132,8 @@ def test_the_spread_is_that_of_the_results(session: Network) -> None:
 
 @pytest.mark.skipif(not multiplies_bf16(), reason="no bf16 in this processor: run it on one with AVX-512 BF16 or AMX")
 def test_torch_passes_in_bf16() -> None:
-    (cpu,) = (each for each in Torch({}).discover() if each.kind == "cpu")
-    given = list(map(SUITE.feeds(1, seed=6), range(8)))
-    with Torch({}).open(cpu, SUITE, "fp32", Use.of("probe")) as exact:
-        right = [np.concatenate(list(exact(feed))) for feed in given]
-    with Torch({}).open(cpu, SUITE, "bf16", Use.of("probe")) as narrow:
-        outputs = [np.concatenate(list(narrow(feed))) for feed in given]
-    assert max(map(SUITE.quality, outputs, right)) < gate("bf16")
-
-
-def test_another_shape_is_refused() -> None:
-    with pytest.raises(WrongOutput):
-        SUITE.quality(np.zeros(5, np.float32), np.zeros(6, np.float32))
+    with Torch({}).open(cpu(Torch({})), SUITE, "bf16", Use.of("probe")) as narrow:
+        assert max(judged(narrow, SUITE, feed) for feed in map(SUITE.feeds(1, seed=6), range(8))) < GATES["bf16"]
 
 
 @pytest.mark.parametrize(

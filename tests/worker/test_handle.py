@@ -22,6 +22,7 @@ from mixmark.harness.worker.messages import AdapterCalls
 from mixmark.harness.worker.process import child_process
 from tests.fakes.null import Null
 from tests.fakes.workers import ACME, measured, opened, worker
+from tests.marks import sweep
 
 pytestmark = pytest.mark.slow
 
@@ -107,59 +108,43 @@ def test_a_missing_interpreter_is_told(tmp_path: Path) -> None:
         Worker(ACME, {}, tmp_path, tmp_path / "log", "/opt/acme/python")
 
 
+def discovering(folder: Path, body: str) -> Plugin:
+    """An adapter that does this when it is asked for its devices."""
+    head = "import os, pathlib, signal, stat, time\nclass Acme:\n  name = 'acme'\n  def __init__(self, options): ...\n"
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    (folder / "acme.py").write_text(f"{head}  def open(self): ...\n  def discover(self):\n{lines}")
+    return Plugin("adapters", "acme", f"{folder}/acme.py:Acme", "test")
+
+
+SENDS = """
+said = pathlib.Path({said!r}).read_bytes()
+for number in range(3, 64):
+  try:
+    if stat.S_ISSOCK(os.fstat(number).st_mode):
+      os.set_blocking(number, True)
+      while said: said = said[os.write(number, said):]
+  except OSError: pass
+"""
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
-    [
-        pytest.param(b"Traceback (most recent call last)\n", "cannot be read: not a message: Traceback", id="text"),
-        pytest.param(b"\n", "cannot be read: not a message", id="empty", marks=pytest.mark.exhaustive),
-        pytest.param(
-            b'{"call": "sealed", "arguments": {"key": 1}}\n',
-            "cannot be read: a field is wrong",
-            id="argument",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(
-            b'{"reply": "discover", "value": {"devices": 1}}\n',
-            "the reply to discover has a wrong field",
-            id="value",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(b'{"reply": "close", "value": null}\n', "discover was due, but close came", id="order"),
-        pytest.param(
-            b'{"call": "sealed", "arguments": {"key": "a", "commitment": ""}}\n',
-            "sealed came outside of a window",
-            id="window",
-        ),
-        pytest.param(
-            b'{"call": "discover", "arguments": {}}\n',
-            "cannot be read: not a message",
-            id="direction",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(
-            b"x" * (calls.LONGEST_BYTES + (1 << 20)), "cannot be read: a line of more than 16 MiB", id="endless"
-        ),
-    ],
+    sweep(
+        (b"Traceback (most recent call last)\n", "cannot be read: not a message: Traceback"),
+        (b'{"reply": "close", "value": null}\n', "discover was due, but close came"),
+        (b'{"call": "sealed", "arguments": {"key": "a", "commitment": ""}}\n', "sealed came outside of a window"),
+        (b"x" * (calls.LONGEST_BYTES + (1 << 20)), "cannot be read: a line of more than 16 MiB"),
+        (b"\n", "cannot be read: not a message"),
+        (b'{"call": "sealed", "arguments": {"key": 1}}\n', "cannot be read: a field is wrong"),
+        (b'{"reply": "discover", "value": {"devices": 1}}\n', "the reply to discover has a wrong field"),
+        (b'{"call": "discover", "arguments": {}}\n', "cannot be read: not a message"),
+        usual=4,
+    ),
+    ids=["text", "order", "window", "endless", "empty", "argument", "value", "direction"],
 )
 def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said: bytes, words: str) -> None:
     (tmp_path / "said").write_bytes(said)
-    (tmp_path / "acme.py").write_text(
-        "import os, pathlib, stat\n"
-        "class Acme:\n"
-        "  name = 'acme'\n"
-        "  def __init__(self, options): ...\n"
-        "  def open(self): ...\n"
-        "  def discover(self):\n"
-        "    for number in range(3, 64):\n"
-        "      try:\n"
-        "        if stat.S_ISSOCK(os.fstat(number).st_mode): os.set_blocking(number, True); send(number)\n"
-        "      except OSError: pass\n"
-        "def send(number):\n"
-        f"  said = pathlib.Path({str(tmp_path / 'said')!r}).read_bytes()\n"
-        "  while said: said = said[os.write(number, said):]\n"
-    )
-    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
-    with worker(tmp_path, plugin=plugin) as acme:
+    with worker(tmp_path, plugin=discovering(tmp_path, SENDS.format(said=str(tmp_path / "said")))) as acme:
         with pytest.raises(WorkerFailed) as told:
             acme.call(AdapterCalls.discover, 30)()
         assert told.value.failure.kind == "crashed"
@@ -173,29 +158,13 @@ def test_a_worker_that_hangs_up_is_ended_even_while_the_kernel_kills_others(
 ) -> None:
     monkeypatch.setattr(child_process, "ENDS_WITHIN_S", 0.2)
     monkeypatch.setattr(child_process, "_out_of_memory_kills", itertools.count().__next__)
-    (tmp_path / "acme.py").write_text(
-        "import os, time\n"
-        "class Acme:\n"
-        "  name = 'acme'\n"
-        "  def __init__(self, options): ...\n"
-        "  def open(self): ...\n"
-        "  def discover(self): os.closerange(3, 64); time.sleep(600)\n"
-    )
-    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
-    with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="SIGKILL"):
+    hangs_up = discovering(tmp_path, "os.closerange(3, 64); time.sleep(600)")
+    with worker(tmp_path, plugin=hangs_up) as acme, pytest.raises(WorkerFailed, match="SIGKILL"):
         acme.call(AdapterCalls.discover, 30)()
 
 
 def test_a_worker_that_the_kernel_killed_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_process, "_out_of_memory_kills", itertools.count().__next__)
-    (tmp_path / "acme.py").write_text(
-        "import os, signal\n"
-        "class Acme:\n"
-        "  name = 'acme'\n"
-        "  def __init__(self, options): ...\n"
-        "  def open(self): ...\n"
-        "  def discover(self): os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    plugin = Plugin("adapters", "acme", f"{tmp_path}/acme.py:Acme", "test")
-    with worker(tmp_path, plugin=plugin) as acme, pytest.raises(WorkerFailed, match="out of memory"):
+    killed = discovering(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
+    with worker(tmp_path, plugin=killed) as acme, pytest.raises(WorkerFailed, match="out of memory"):
         acme.call(AdapterCalls.discover, 30)()

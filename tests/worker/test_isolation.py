@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pytest
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
-from mixmark.harness.machine.setup import Equipment
+from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.phase import attend
@@ -31,6 +32,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import handle, isolation, sealed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.process.child_process import ChildProcess
+from tests.fakes.cheats import DEVICE
 from tests.fakes.escapes import NAP
 from tests.fakes.workers import NULL
 from tests.golden.sample import result
@@ -51,20 +53,15 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(folder: Path, what: str, **options: str) -> Record:
     (folder / "raw").mkdir(parents=True, exist_ok=True)
-    plain = equipment({"as": what, **options})
-    plugin = Plugin("adapters", "escapes", "tests.fakes.escapes:Escapes", "")
-    (device,) = plain.devices.values()
-    equipped = Equipment(
-        **{
-            **vars(plain),
-            "adapters": {"escapes": plugin},
-            "devices": {(device.id, "escapes"): device},
-            "config": type(plain.config)(adapters={"escapes": plain.config.adapter("cheats")}),
-        }
+    equipped = replace(
+        equipment({}),
+        adapters={"escapes": Plugin("adapters", "escapes", "tests.fakes.escapes:Escapes", "")},
+        devices={(DEVICE.id, "escapes"): DEVICE},
+        config=Config(adapters={"escapes": AdapterConfig(options={"as": what, **options})}),
     )
     route = ROUTE.model_copy(update={"adapter": "escapes"})
     share = Share(key=what, route=route, scenario="single-stream", batch=1, limits=LIMITS)
-    phase = Phase(name=what, purpose="solo", tasks=(Task(device=device.id, shares=(share,)),))
+    phase = Phase(name=what, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
     (record,) = attend(phase, equipped, folder, solo.drive)
     return record
 
@@ -155,7 +152,7 @@ def test_the_channel_is_a_socket_that_no_file_name_opens(tmp_path: Path) -> None
                 if os.path.lexists(link) and os.readlink(link).startswith("socket:"):
                     with pytest.raises(OSError, match="No such device or address"):
                         link.open("wb").close()
-        with socket.socket(fileno=os.dup(process._channel.fileno())) as channel:
+        with socket.socket(fileno=os.dup(process.channel.fileno())) as channel:
             assert channel.family == socket.AF_UNIX
     finally:
         process.close()
@@ -231,10 +228,6 @@ with clean_process() as clean:
     measures = [*copy.glob("*.py"), *(copy / "harness").rglob("*.*"), *(copy / "suites").rglob("*.*")]
     for file in filter(Path.is_file, measures):  # what a plugin's process may do while anything is imported
         file.write_text("raise RuntimeError('swapped')")
-    from mixmark.harness.machine.setup import Equipment
-    from mixmark.harness.measure.audit import CPU, Auditor
-    from mixmark.harness.worker.messages import SuiteChoice
-    from tests.measure.test_audit import Run
     from tests.worker.test_isolation import resnet50
     resnet50(folder, clean)
 """
@@ -243,17 +236,12 @@ with clean_process() as clean:
 def resnet50(folder: Path, clean: Worker | None) -> None:
     """Measures a suite of Mixmark by its torch adapter, and audits it."""
     route = ROUTE.model_copy(update={"device": CPU.id, "adapter": "torch", "suite": "resnet50", "suite_version": "8"})
-    suites = {"resnet50": Plugin("suites", "resnet50", registry.BUILT_IN["suites"]["resnet50"], "")}
-    adapters = {"torch": Plugin("adapters", "torch", registry.BUILT_IN["adapters"]["torch"], "")}
-    plain = equipment({})
-    equipped = Equipment(
-        **{
-            **vars(plain),
-            "suites": suites,
-            "adapters": adapters,
-            "devices": {(CPU.id, "torch"): CPU},
-            "units": {"resnet50": "image"},
-        }
+    equipped = replace(
+        equipment({}),
+        suites={"resnet50": Plugin("suites", "resnet50", registry.BUILT_IN["suites"]["resnet50"], "")},
+        adapters={"torch": Plugin("adapters", "torch", registry.BUILT_IN["adapters"]["torch"], "")},
+        devices={(CPU.id, "torch"): CPU},
+        units={"resnet50": "image"},
     )
     share = Share(key="a", route=route, scenario="single-stream", batch=1, limits=LIMITS)
     for name in ("raw", "logs"):

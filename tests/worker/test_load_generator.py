@@ -45,11 +45,13 @@ def work(ns: int) -> None:
     clock.sleep(ns / 1e9)
 
 
-class Simulated:
-    """Takes `prefill` ns for its first unit and `each` ns for every further one."""
-
+class Engine:
     concurrency = 1
     facts: Mapping[str, str] = {}
+
+
+class Simulated(Engine):
+    """Takes `prefill` ns for its first unit and `each` ns for every further one."""
 
     def __init__(self, prefill: int, each: int = 0, units: int = 1) -> None:
         self.prefill, self.each, self.units = prefill, each, units
@@ -144,25 +146,18 @@ def test_the_window_goes_on_until_enough_is_known() -> None:
 
 
 def test_what_is_lazy_is_forced_before_the_stamp() -> None:
-
     class Lazy:
         def __array__(self, dtype: object = None, copy: object = None) -> Array:
             work(50)
             return np.ones(4, np.float32)
 
-    def runner(feed: Feed) -> Iterator[object]:
-        yield Lazy()
-
-    done = closed_loop(as_runner(runner), given(), limits())
+    done = closed_loop(Yielding(Lazy()), given(), limits())
     assert done.yielded_ns.tolist() == [50]
     assert done.units.tolist() == [4]
 
 
 def as_runner(function: Callable[[Feed], Any]) -> Runner:
-    class Wrapped:
-        concurrency = 1
-        facts: Mapping[str, str] = {}
-
+    class Wrapped(Engine):
         def __call__(self, feed: Feed) -> Iterator[Array]:
             yields: Iterator[Array] = function(feed)
             return yields
@@ -193,12 +188,12 @@ def test_only_plain_arrays_pass(value: object) -> None:
 
 def test_a_runner_must_yield() -> None:
     with pytest.raises(WrongOutput, match="yielded nothing"):
-        closed_loop(as_runner(lambda feed: iter(())), given(), limits())
+        closed_loop(Yielding(), given(), limits())
 
 
 def test_a_yield_without_units_is_refused() -> None:
     with pytest.raises(ValueError, match="without units"):
-        closed_loop(as_runner(lambda feed: iter([np.zeros(0, np.int64)])), given(), limits())
+        closed_loop(units(0), given(), limits())
 
 
 def test_what_a_runner_raises_passes_through_every_lane() -> None:
@@ -223,12 +218,9 @@ def test_warm_up_drops_the_feed_it_does_not_need() -> None:
     assert runner.seen == [0]
 
 
-class Batched:
+class Batched(Engine):
     """Takes `fixed` plus `each` per sample, a quarter more for each in batches above `spills`, and raises where a batch
     does not fit."""
-
-    concurrency = 1
-    facts: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -533,13 +525,10 @@ def test_where_no_rate_is_kept_none_is_found() -> None:
     assert [trial.rate_per_s for trial in trials] == [8, 4, 2, 1]
 
 
-class Yielding:
+class Yielding(Engine):
     """Yields these arrays for every feed."""
 
-    concurrency = 1
-    facts: Mapping[str, str] = {}
-
-    def __init__(self, *arrays: Array) -> None:
+    def __init__(self, *arrays: Any) -> None:
         self.arrays = arrays
 
     def __call__(self, feed: Feed) -> Iterator[Array]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mixmark.harness.contracts.errors import MixmarkError
 
@@ -31,113 +31,66 @@ class StreamEvent:
     """Whether the reply is complete."""
 
 
-class Api(Protocol):
+@dataclass(frozen=True)
+class Api:
     """The requests and events of an API."""
 
     path: str
     """The path below the URL."""
     hosted: bool
     """Whether prompts and replies are text, as in a service with other weights."""
-
-    def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]: ...
-
-    def parse(self, event: Any) -> StreamEvent:
-        """Raises MixmarkError for an event of another form."""
-
-
-class LlamaCppApi:
-    path = "/completion"
-    hosted = False
+    prompt: Callable[[Sequence[int]], Mapping[str, object]]
+    """The fields of a request that hold the prompt of these token ids."""
+    most: str
+    """The field of a request that holds the number of tokens to generate."""
+    fields: Mapping[str, object]
+    """The other fields of a request."""
+    parse: Callable[[Any], StreamEvent]
+    """Parses an event. Raises MixmarkError for an event of another form."""
 
     def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]:
-        return {
-            "model": model,
-            "prompt": ids,
-            "n_predict": tokens_out,
-            "samplers": ["top_k"],
-            "top_k": 1,
-            "ignore_eos": True,
-            "cache_prompt": False,
-            "return_tokens": True,
-            "stream": True,
-        }
-
-    def parse(self, event: Any) -> StreamEvent:
-        match event:
-            case {"stop": True, "tokens_evaluated": int(evaluated), "tokens_predicted": int(predicted)}:
-                return StreamEvent(_ids(event.get("tokens")), event.get("model"), evaluated, predicted, done=True)
-            case {"stop": False, "tokens": tokens}:
-                return StreamEvent(_ids(tokens))
-        raise MixmarkError("an event has not the form of llama.cpp's server", "correct api")
+        return {"model": model, **self.prompt(ids), self.most: tokens_out, "stream": True, **self.fields}
 
 
-class VllmApi:
-    path = "/completions"
-    hosted = False
-
-    def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]:
-        return {
-            "model": model,
-            "prompt": ids,
-            "max_tokens": tokens_out,
-            "temperature": 0,
-            "ignore_eos": True,
-            "return_token_ids": True,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-
-    def parse(self, event: Any) -> StreamEvent:
-        def tokens(choice: Any) -> Sequence[int]:
-            if "token_ids" not in choice:
-                raise MixmarkError("the endpoint does not report token ids", "correct api, or update the server")
-            return _ids(choice["token_ids"])
-
-        return _openai(event, tokens)
+def _llamacpp(event: Any) -> StreamEvent:
+    match event:
+        case {"stop": True, "tokens_evaluated": int(evaluated), "tokens_predicted": int(predicted)}:
+            return StreamEvent(_ids(event.get("tokens")), event.get("model"), evaluated, predicted, done=True)
+        case {"stop": False, "tokens": tokens}:
+            return StreamEvent(_ids(tokens))
+    raise MixmarkError("an event has not the form of llama.cpp's server", "correct api")
 
 
-class CompletionsApi:
-    path = "/completions"
-    hosted = True
+def _openai(tokens: Callable[[Mapping[str, Any]], Sequence[int]]) -> Callable[[Any], StreamEvent]:
+    """Parses events of OpenAI's completions. tokens: returns the token ids of a choice."""
 
-    def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]:
-        return {"prompt": _text(ids), **_hosted(model, tokens_out)}
+    def parse(event: Any) -> StreamEvent:
+        if event == DONE:
+            return StreamEvent(done=True)
+        try:
+            choice = event["choices"][0] if event["choices"] else None
+            usage = event.get("usage") or {}
+            new = tokens(choice) if choice else ()
+            return StreamEvent(new, event.get("model"), usage.get("prompt_tokens"), usage.get("completion_tokens"))
+        except (TypeError, KeyError, IndexError, AttributeError):
+            raise MixmarkError("an event has not the form of OpenAI's completions", "correct api") from None
 
-    def parse(self, event: Any) -> StreamEvent:
-        return _openai(event, lambda choice: (UNKNOWN,) if choice.get("text") else ())
-
-
-class ChatApi:
-    path = "/chat/completions"
-    hosted = True
-
-    def body(self, model: str, ids: Sequence[int], tokens_out: int) -> Mapping[str, object]:
-        return {"messages": [{"role": "user", "content": _text(ids)}], **_hosted(model, tokens_out)}
-
-    def parse(self, event: Any) -> StreamEvent:
-        def tokens(choice: Any) -> Sequence[int]:
-            delta = choice.get("delta") or {}
-            return (UNKNOWN,) if any(delta.get(part) for part in ("content", "reasoning", "reasoning_content")) else ()
-
-        return _openai(event, tokens)
+    return parse
 
 
-APIS: Mapping[str, Api] = {
-    "llamacpp": LlamaCppApi(),
-    "vllm": VllmApi(),
-    "completions": CompletionsApi(),
-    "chat": ChatApi(),
-}
+def _of_ids(choice: Mapping[str, Any]) -> Sequence[int]:
+    if "token_ids" not in choice:
+        raise MixmarkError("the endpoint does not report token ids", "correct api, or update the server")
+    return _ids(choice["token_ids"])
 
 
-def _hosted(model: str, tokens_out: int) -> Mapping[str, object]:
-    return {
-        "model": model,
-        "max_tokens": tokens_out,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+def _of_text(choice: Mapping[str, Any]) -> Sequence[int]:
+    return (UNKNOWN,) if choice.get("text") else ()
+
+
+def _of_chat(choice: Mapping[str, Any]) -> Sequence[int]:
+    delta = choice.get("delta") or {}
+    return (UNKNOWN,) if any(delta.get(part) for part in ("content", "reasoning", "reasoning_content")) else ()
 
 
 def _text(ids: Sequence[int]) -> str:
@@ -154,14 +107,30 @@ def _ids(value: object) -> Sequence[int]:
     return value
 
 
-def _openai(event: Any, tokens: Callable[[Mapping[str, Any]], Sequence[int]]) -> StreamEvent:
-    """Parses an event of OpenAI's completions."""
-    if event == DONE:
-        return StreamEvent(done=True)
-    try:
-        choice = event["choices"][0] if event["choices"] else None
-        usage = event.get("usage") or {}
-        new = tokens(choice) if choice else ()
-        return StreamEvent(new, event.get("model"), usage.get("prompt_tokens"), usage.get("completion_tokens"))
-    except (TypeError, KeyError, IndexError, AttributeError):
-        raise MixmarkError("an event has not the form of OpenAI's completions", "correct api") from None
+def _as_ids(ids: Sequence[int]) -> Mapping[str, object]:
+    return {"prompt": ids}
+
+
+def _as_text(ids: Sequence[int]) -> Mapping[str, object]:
+    return {"prompt": _text(ids)}
+
+
+def _as_messages(ids: Sequence[int]) -> Mapping[str, object]:
+    return {"messages": [{"role": "user", "content": _text(ids)}]}
+
+
+LLAMACPP = {
+    "samplers": ["top_k"],
+    "top_k": 1,
+    "ignore_eos": True,
+    "cache_prompt": False,
+    "return_tokens": True,
+}
+OPENAI = {"temperature": 0, "stream_options": {"include_usage": True}}
+VLLM = {**OPENAI, "ignore_eos": True, "return_token_ids": True}
+APIS: Mapping[str, Api] = {
+    "llamacpp": Api("/completion", False, _as_ids, "n_predict", LLAMACPP, _llamacpp),
+    "vllm": Api("/completions", False, _as_ids, "max_tokens", VLLM, _openai(_of_ids)),
+    "completions": Api("/completions", True, _as_text, "max_tokens", OPENAI, _openai(_of_text)),
+    "chat": Api("/chat/completions", True, _as_messages, "max_tokens", OPENAI, _openai(_of_chat)),
+}

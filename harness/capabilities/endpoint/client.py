@@ -1,4 +1,4 @@
-"""HTTP to an endpoint: persistent connections, streams of server-sent events, and errors in plain words.
+"""HTTP to an endpoint by httpx2: streams of server-sent events, and errors in plain words.
 
 A key is sent only to the endpoint: no redirect is followed, no proxy is used, and without TLS it goes to this machine
 only. A server's text is shown only if no part of the key is in it.
@@ -6,7 +6,6 @@ only. A server's text is shown only if no part of the key is in it.
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import json
 import re
@@ -18,11 +17,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, UsageError
 from mixmark.harness.contracts.text import plain
+
+if TYPE_CHECKING:
+    from httpx2 import Response
 
 PATIENCE_S = 300.0  # longest time without an event: a prompt of 1,024 tokens takes a small processor a minute
 GREETING_S = 10.0  # longest time of requests that need no model
@@ -84,6 +86,8 @@ class Client:
     """
 
     def __init__(self, address: Address, key: str = "") -> None:
+        import httpx2  # 0.2 s, which the list of options does not spend
+
         if key and not address.secure and not address.is_local:
             message = "adapter endpoint: a key is sent only by https or to this machine"
             raise UsageError(message, "give url with https, or leave key_env away")
@@ -91,12 +95,15 @@ class Client:
         self.server = ""
         """The Server header of the endpoint's replies."""
         self._key = key
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        self._idle: list[http.client.HTTPConnection] = []
+        self._http = httpx2.Client(
+            verify=ssl.create_default_context(),  # with the certificates of the system
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=None),
+            trust_env=False,
+        )
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._http.close()
 
     def clean(self, value: object) -> str:
         """A server's text, cleaned for display; withheld if it contains a part of the key."""
@@ -107,12 +114,12 @@ class Client:
 
     def get(self, path: str) -> Any:
         """The JSON at a path below the URL; None if the server does not have the path. Raises MixmarkError."""
-        with self._errors_explained(GREETING_S):
-            response, page = self._get(path)
-            if response.status in (404, 405):
+        with self._reply("GET", path, GREETING_S) as reply:
+            page = _page(reply)
+            if reply.status_code in (404, 405):
                 return None
-            if response.status != 200:
-                raise self._refusal(response, page)
+            if reply.status_code != 200:
+                raise self._refusal(reply, page)
             try:
                 return json.loads(page)
             except (ValueError, RecursionError):
@@ -124,27 +131,21 @@ class Client:
         The caller checks whether the stream is complete. If the caller stops early, the connection is closed, so the
         server stops too.
         """
-        connection: http.client.HTTPConnection | None = None
-        try:
-            with self._errors_explained(PATIENCE_S):
-                connection, response = self._request("POST", path, PATIENCE_S, json.dumps(body).encode())
-                if response.status != 200:
-                    raise self._refusal(response, response.read(LONGEST_LINE))
-                until = time.monotonic() + PATIENCE_S
-                while line := response.readline(LONGEST_LINE + 1):
-                    if len(line) > LONGEST_LINE:
-                        raise MixmarkError(f"{self.address.host} sent a line of more than {LONGEST_LINE >> 20} MiB")
+        host = self.address.host
+        with self._reply("POST", path, PATIENCE_S, body) as reply:
+            if reply.status_code != 200:
+                raise self._refusal(reply, _page(reply))
+            pending, until = b"", time.monotonic() + PATIENCE_S
+            for data in reply.iter_bytes():
+                *lines, pending = (pending + data).split(b"\n")
+                for line in lines:
                     if line.startswith(b"data:"):
                         yield self._parsed(line[5:].strip())
                         until = time.monotonic() + PATIENCE_S
-                    elif time.monotonic() > until:  # comments may keep a connection alive for ever
-                        raise TimeoutError
-                if response.isclosed() and not response.will_close:
-                    self._idle.append(connection)
-                    connection = None
-        finally:
-            if connection is not None:
-                connection.close()
+                if len(pending) > LONGEST_LINE:
+                    raise MixmarkError(f"{host} sent a line of more than {LONGEST_LINE >> 20} MiB")
+                if time.monotonic() > until:  # comments may keep a connection alive for ever
+                    raise TimeoutError
 
     def latency_ms(self) -> tuple[float, float]:
         """The network's median latencies: to connect, and to the first byte of GET /models on an open connection.
@@ -152,59 +153,32 @@ class Client:
         The server answers GET /models without running a model.
         """
         connects, firsts = [], []
-        with self._errors_explained(GREETING_S):
-            for _ in range(TRIES):
-                begin = time.perf_counter()
+        for _ in range(TRIES):
+            begin = time.perf_counter()
+            with self._errors_explained(GREETING_S):
                 socket.create_connection((self.address.host, self.address.port), GREETING_S).close()
-                connected = time.perf_counter()
-                self._get("/models")
+            connected = time.perf_counter()
+            for _ in range(2):  # the second one surely has an open connection
                 again = time.perf_counter()
-                self._get("/models")
-                connects.append(connected - begin)
-                firsts.append(time.perf_counter() - again)
+                with self._reply("GET", "/models", GREETING_S) as reply:
+                    _page(reply)
+                replied = time.perf_counter()
+            connects.append(connected - begin)
+            firsts.append(replied - again)
         return statistics.median(connects) * MS, statistics.median(firsts) * MS
 
-    def _get(self, path: str) -> tuple[http.client.HTTPResponse, bytes]:
-        connection, response = self._request("GET", path, GREETING_S)
-        try:
-            page = response.read(LONGEST_PAGE)
-            if response.isclosed() and not response.will_close:
-                self._idle.append(connection)
-                return response, page
-        except BaseException:
-            connection.close()
-            raise
-        connection.close()
-        return response, page
-
-    def _request(
-        self, method: str, path: str, patience_s: float, body: bytes | None = None
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """Sends a request, on a new connection if the server has closed the idle one."""
-        while True:
-            try:
-                connection, fresh = self._idle.pop(), False
-            except IndexError:
-                connection, fresh = self._connection(), True
-            try:
-                connection.timeout = patience_s
-                if connection.sock is not None:
-                    connection.sock.settimeout(patience_s)
-                connection.request(method, self.address.parts.path.rstrip("/") + path, body, self._headers)
-                response = connection.getresponse()
-            except BaseException as error:
-                connection.close()
-                if fresh or not isinstance(error, ConnectionError):
-                    raise
-            else:
-                self.server = self.clean(response.headers.get("Server", ""))
-                return connection, response
-
-    def _connection(self) -> http.client.HTTPConnection:
-        host, port = self.address.host, self.address.port
-        return (
-            http.client.HTTPSConnection(host, port) if self.address.secure else http.client.HTTPConnection(host, port)
-        )
+    @contextmanager
+    def _reply(
+        self, method: str, path: str, patience_s: float, body: Mapping[str, object] | None = None
+    ) -> Iterator[Response]:
+        """The reply to a request. Network errors become MixmarkErrors, also while it is read."""
+        url = self.address.url.rstrip("/") + path
+        with (
+            self._errors_explained(patience_s),
+            self._http.stream(method, url, json=body, timeout=patience_s) as reply,
+        ):
+            self.server = self.clean(reply.headers.get("Server", ""))
+            yield reply
 
     def _parsed(self, data: bytes) -> Any:
         """The data of an event; `[DONE]` unchanged. Raises MixmarkError for an error that the server reports."""
@@ -218,11 +192,11 @@ class Client:
             raise MixmarkError(f"{self.address.host} broke off: {self._reason(event)}")
         return event
 
-    def _refusal(self, response: http.client.HTTPResponse, page: bytes) -> MixmarkError:
+    def _refusal(self, reply: Response, page: bytes) -> MixmarkError:
         """The error for a reply without the requested content."""
-        status, host = response.status, self.address.host
+        status, host = reply.status_code, self.address.host
         if 300 <= status < 400:
-            target = self.clean(urlsplit(response.headers.get("Location", "")).hostname or "elsewhere")
+            target = self.clean(urlsplit(reply.headers.get("Location", "")).hostname or "elsewhere")
             return MixmarkError(f"{host} redirects to {target}, which is not followed", "give the final address as url")
         if status in (401, 403):
             return PluginError(f"{host} refuses the key (HTTP {status})", "key_env names the variable that holds it")
@@ -231,7 +205,7 @@ class Client:
         try:
             reason = self._reason(json.loads(page))
         except (ValueError, RecursionError):
-            reason = self.clean(response.reason)
+            reason = self.clean(reply.reason_phrase)
         return MixmarkError(f"{host} answers with HTTP {status}: {reason}")
 
     def _reason(self, reply: Any) -> str:
@@ -242,21 +216,39 @@ class Client:
     @contextmanager
     def _errors_explained(self, patience_s: float) -> Iterator[None]:
         """Turns network errors into MixmarkErrors that reveal nothing of the request."""
-        host = self.address.host
+        import httpx2
+
         try:
             yield
-        except TimeoutError:
-            raise MixmarkError(f"{host} sent nothing for {patience_s:g} s") from None
-        except ssl.SSLCertVerificationError as error:
-            raise MixmarkError(f"the certificate of {host} is not trusted: {error.verify_message}") from None
-        except ssl.SSLError as error:
-            raise MixmarkError(f"TLS with {host} failed: {error.reason}", "use http:// if it has no TLS") from None
-        except socket.gaierror:
-            raise MixmarkError(f"there is no host {host}", "correct url") from None
-        except ConnectionRefusedError:
-            message = f"nothing listens at {host}, port {self.address.port}"
-            raise MixmarkError(message, "start the server, or correct url") from None
-        except http.client.IncompleteRead:
-            raise MixmarkError(f"{host} closed the connection before the end of its reply") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise MixmarkError(f"the connection to {host} failed: {type(error).__name__}") from None
+        except (OSError, httpx2.HTTPError) as error:
+            raise self._explained(error, patience_s) from None
+
+    def _explained(self, error: BaseException, patience_s: float) -> MixmarkError:
+        host = self.address.host
+        while causes := [each for each in (error.__cause__, *error.args) if isinstance(each, BaseException)]:
+            error = causes[0]  # httpx2 wraps the error of the socket
+        match error:
+            case TimeoutError():
+                return MixmarkError(f"{host} sent nothing for {patience_s:g} s")
+            case ssl.SSLCertVerificationError():
+                return MixmarkError(f"the certificate of {host} is not trusted: {error.verify_message}")
+            case ssl.SSLError():
+                return MixmarkError(f"TLS with {host} failed: {error.reason}", "use http:// if it has no TLS")
+            case socket.gaierror():
+                return MixmarkError(f"there is no host {host}", "correct url")
+            case ConnectionRefusedError():
+                message = f"nothing listens at {host}, port {self.address.port}"
+                return MixmarkError(message, "start the server, or correct url")
+        if "RemoteProtocol" in type(error).__name__:
+            return MixmarkError(f"{host} broke HTTP, or closed the connection before the end of its reply")
+        return MixmarkError(f"the connection to {host} failed: {type(error).__name__}")
+
+
+def _page(reply: Response) -> bytes:
+    """The content of a reply, at most LONGEST_PAGE bytes of it."""
+    page = b""
+    for data in reply.iter_bytes():
+        page += data
+        if len(page) > LONGEST_PAGE:
+            break
+    return page

@@ -12,14 +12,13 @@ nothing behind.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import math
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from mixmark.harness.contracts.weights import refuse_not_finite
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.record.files import sha256_of
 from mixmark.harness.resources import memory
 from mixmark.harness.worker import load_generator
 from mixmark.harness.worker.child import needed_bytes
@@ -63,15 +63,6 @@ class ExportRequest:
     """The class of the weights, at most the precision's: an engine in int4 that reads files in bf16 needs class 4."""
     samples: int
     """The number of feeds that are written with their outputs."""
-
-
-@dataclass(frozen=True)
-class ExportedFile:
-    """A file of the folder."""
-
-    path: str
-    bytes: int
-    sha256: str
 
 
 def export(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]) -> Manifest:
@@ -139,7 +130,7 @@ def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None])
         "precision": request.precision,
         "samples": {"count": request.samples, "seed": SEED, "batch": 1, "computed_by": f"{REFERENCE} in fp32"},
         "gate": None if gate is None else {"metric": gate.metric, "at_most": gate.at_most},
-        "files": [asdict(_file(path, folder)) for path in sorted(folder.rglob("*")) if path.is_file()],
+        "files": [_file(path, folder) for path in sorted(folder.rglob("*")) if path.is_file()],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return manifest
@@ -174,7 +165,7 @@ def _reference() -> Adapter:
     return adapter
 
 
-def _file(path: Path, folder: Path) -> ExportedFile:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return ExportedFile(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
+def _file(path: Path, folder: Path) -> dict[str, Any]:
+    """What the manifest says of a file of the folder."""
+    name = path.relative_to(folder).as_posix()
+    return {"path": name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}

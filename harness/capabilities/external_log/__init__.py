@@ -5,12 +5,13 @@ The user declares in mixmark.toml what the meter measures:
     path=power.csv              a log that grows during the run; its earlier lines are not read
     connect=HOST:PORT           or a TCP port that sends one line for each reading: `150.5`, or `timestamp,150.5`
     command=read_meter --csv    or a program that prints a log or such lines; no shell, unless it is `sh -c '…'`
-    unit=W|mW|kW|J|kJ|Wh|kWh    the unit of lines without a header; with a unit of energy, a counter that only rises
+    unit=W|mW|kW|J|Wh|kWh|…     the unit of lines without a header (else watts), or of a column whose name has none;
+                                with a unit of energy, a counter that only rises
     boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
     accuracy=0.01               the accuracy that the meter's maker declares, here 1 %
     timezone=Europe/Berlin      the zone of timestamps without a zone
     late_s=3.1                  how many seconds the meter's clock is late; added to all timestamps and times of arrival
-    column=P-1, time=Date+Time  the columns of a log whose header is of no known format, with unit and time_format=%H…
+    column=P-1, time=Date+Time  the columns of a log whose header is of no known format, and time_format=%H…
     where={index = "0"}         the rows of a log of several devices that are read
     sum=true                    or that the rows of one instant are added
 
@@ -42,30 +43,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
-from typing import Literal, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from mixmark.harness.capabilities.external_log import lines
 from mixmark.harness.capabilities.external_log.formats import Format, bare_values, recognised, unknown
-from mixmark.harness.capabilities.external_log.sources import (
-    CHUNK,
-    LONGEST_LINE,
-    LogFile,
-    Lost,
-    Program,
-    TcpConnection,
-    cause,
-)
+from mixmark.harness.capabilities.external_log.lines import Lost
+from mixmark.harness.capabilities.external_log.sources import CHUNK, LogFile, Program, TcpConnection, cause
 from mixmark.harness.capabilities.external_log.tables import WHERE, Several, Table, split
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import POWER, UNITS, all_ids, choice_option, number_option
+from mixmark.harness.meters import declared
+from mixmark.harness.meters.common import absent
+from mixmark.harness.meters.declared import choice_option, number_option
+from mixmark.harness.meters.units import POWER, UNITS
 
 SOURCES = ("path", "connect", "command")
-OPTIONS = ("name", *SOURCES, "unit", "boundary", "covers", "accuracy", "timezone", "late_s")
-TABLE_OPTIONS = ("column", "time", "time_format", "sum")
+OPTIONS = (*declared.OPTIONS, *SOURCES, "unit", "timezone", "late_s", "column", "time", "time_format", "sum")
 BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and without timestamps they have no time
 STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, it was set
 POLL_S = 0.05
@@ -74,11 +69,7 @@ HEADER_S = 10.0  # in which a program must print its header
 LATE_NS = 100_000_000  # a smaller lag is not worth a line
 HEAD = 8  # characters in which rows and headers differ
 TAIL = 64  # lines of a log before the run that are read, to find several devices before anything is measured
-BURST, BURST_ROWS, BURSTS = (
-    5,
-    32,
-    3,
-)  # a burst: 3 of the last 32 rows follow their predecessor 5 times faster than usual
+BURST, BURST_ROWS, BURSTS = 5, 32, 3  # a burst: 3 of 32 rows follow the row above 5 times faster than usual
 
 
 @dataclass(frozen=True)
@@ -94,24 +85,16 @@ class External:
     def __init__(self, options: Mapping[str, str], clocks: Clocks | None = None) -> None:
         _refuse_contradictions(options)
         self._options = options
-        self._id = f"external/{options['name']}" if "name" in options else "external"
-        self._clocks = clocks or Clocks()
-        self._unit = choice_option("external", options, "unit", UNITS) or "W"
-        boundary = choice_option("external", options, "boundary", ("wall", "node", "devices")) or "wall"
-        self._boundary = cast(Literal["wall", "node", "devices"], boundary)
-        self._covers = tuple(filter(None, options.get("covers", "").replace(" ", "").split(",")))
-        if self._boundary == "devices" and not self._covers:
-            raise UsageError("the meter external with the boundary devices needs covers", 'such as covers = "cpu:0"')
-        self._accuracy = number_option("external", options, "accuracy")
+        self._declared = declared.declared("external", options, ("wall", "node", "devices"))
         self._late_s = number_option("external", options, "late_s", signed=True) or 0.0
         self._zone = _zone(options)
         self._address = _address(options["connect"]) if "connect" in options else None
+        self._clocks = clocks or Clocks()
         self._source: LogFile | TcpConnection | Program | None = None
         self._format: Format | None = None
         """The format of the lines. None until the first line over TCP."""
         self._lost: Reason | None = None
-        self._rest = b""
-        self._line = 0
+        self._splitter = lines.Splitter()
         self._last: Sample | None = None
         self._last_wall_ns = self._wall_offset_ns = self._emptied_ns = self._gap_ns = 0
         self._bursts: deque[bool] = deque(maxlen=BURST_ROWS)
@@ -119,8 +102,7 @@ class External:
     @staticmethod
     def proposals(options: Mapping[str, str], lag_ns: int | None) -> Iterator[str]:
         """What its section in mixmark.toml lacks, by a trial in which it followed the load `lag_ns` late."""
-        if "accuracy" not in options:
-            yield '# accuracy = "1%"   # as its maker declares it'
+        yield from declared.proposals(options)
         if lag_ns and abs(lag_ns) > LATE_NS:
             late_s = float(options.get("late_s", 0)) - lag_ns / 1e9
             yield f'late_s = "{late_s:.2f}"   # its clock, by this trial'
@@ -130,21 +112,13 @@ class External:
         try:
             source = self._source = self._source or self._opened()
         except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name=self._id, reason=cause(error))
+            yield absent(self._declared.id, cause(error))
             return
-        unit = self._format.unit if self._format else self._unit
+        unit = self._format.unit if self._format else self._options.get("unit", "W")
         written = f", as {self._format.name} writes it" if self._format and self._format.name != "plain" else ""
         late = f", with {self._late_s:+g} s added to its timestamps" if self._late_s else ""
-        yield Domain(
-            id=self._id,
-            meter=self.name,
-            covers=self._covers or all_ids(devices),
-            boundary=self._boundary,
-            quantity="power" if unit in POWER else "energy",
-            method="external",
-            accuracy=self._accuracy,
-            source=f"{source.label}{written}, in {unit}{late}, as declared by its owner",
-        )
+        described = f"{source.label}{written}, in {unit}{late}, as declared by its owner"
+        yield self._declared.domain(devices, "power" if unit in POWER else "energy", described)
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         if self._lost or self._source is None:
@@ -189,9 +163,8 @@ class External:
         first: list[str] = []
         tail: deque[str] = deque(maxlen=TAIL)
         while (new := source.take()) or (self._format is None and time.monotonic() < deadline_s):
-            for line in self._whole(new):
-                self._line += 1
-                text = lines.decoded(line)
+            for text in self._splitter.lines(new):
+                self._splitter.count += 1
                 if self._format is not None:
                     if isinstance(self._format, Table) and text[:HEAD] == first[-1][:HEAD]:
                         self._format.reading(text)  # raises if it is a header with other columns
@@ -201,28 +174,34 @@ class External:
                     self._format = recognised(text, self._options, source.live)
                     if self._format is None and source.live:
                         self._format = bare_values(text, self._options)
-            if source.live and (self._format is not None or len(first) == FIRST_LINES):
+            if source.live if self._format else len(first) == FIRST_LINES:
                 break
             if not new:
                 time.sleep(POLL_S)
         if self._format is None:
             raise ValueError(unknown(first, self._options))
-        _refuse_past(self._format, tail)
+        self._refuse_past(self._format, [text for text in tail if text.strip()])
 
-    def _whole(self, new: bytes) -> list[bytes]:
-        """The lines that `new` completes. Raises Lost if one is too long."""
-        *whole, self._rest = (self._rest + new).split(b"\n")
-        if any(len(line) > LONGEST_LINE for line in (*whole, self._rest)):
-            raise Lost(f"line {self._line + 1} or a later one is longer than {LONGEST_LINE} bytes")
-        return whole
+    def _refuse_past(self, format: Format, rows: Sequence[str]) -> None:
+        """Raises ValueError if the last rows of a log are of several devices, or none can be read."""
+        wrong: list[str] = []
+        for text in rows:
+            try:
+                self._reading(format, text)
+            except Several:
+                raise
+            except ValueError as error:
+                wrong.append(f"{lines.shown(text)} ({error})")
+        if wrong and len(wrong) == len(rows):
+            raise ValueError(f"none of its last rows can be read: {wrong[-1]}")
 
     def _samples(self, new: bytes) -> list[Sample]:
         """The readings of the lines that `new` completes. Raises Lost."""
         now_ns = self._clocks.monotonic_ns()
         samples: list[Sample] = []
-        for line in self._whole(new):
-            self._line += 1
-            sample = self._sample(line, now_ns)
+        for text in self._splitter.lines(new):
+            self._splitter.count += 1
+            sample = self._sample(text, now_ns)
             if sample is None:
                 continue
             if samples and sample.at_ns == samples[-1].at_ns:
@@ -238,30 +217,36 @@ class External:
             return []  # the lines waited in the source, so the times of their readings are unknown
         return samples
 
-    def _sample(self, line: bytes, now_ns: int) -> Sample | None:
+    def _sample(self, text: str, now_ns: int) -> Sample | None:
         """The reading of a line. None for a header, a comment or an empty line. Raises Lost."""
         try:
-            text = lines.decoded(line)
             if self._format is None and split(text, ","):
                 self._format = bare_values(text, self._options)
                 if self._format is None:
                     raise ValueError("it is not a reading, or a timestamp and a reading")
-            found = self._format.reading(text) if self._format else None
-            if found is None or self._format is None:
-                return None
-            at_ns, value = now_ns, found[1] * UNITS[self._format.unit]
-            if self._format.timed:
-                time_format = self._format.time_format
-                self._last_wall_ns = lines.epoch_ns(found[0], self._zone, time_format, self._last_wall_ns)
-                at_ns = self._last_wall_ns - self._wall_offset_ns
+            sample = self._reading(self._format, text, now_ns) if self._format else None
         except (ValueError, OverflowError) as error:
-            raise Lost(f"line {self._line} is torn or wrong: {lines.shown(line)} ({error})") from error
-        sample = Sample(value, at_ns + round(self._late_s * 1e9))
+            raise Lost(f"line {self._splitter.count} is torn or wrong: {lines.shown(text)} ({error})") from error
+        if sample is None:
+            return None
         problem = lines.implausible(sample, self._last, self._emptied_ns, now_ns) or self._burst(sample)
         if problem:
-            raise Lost(f"line {self._line}: {problem}")
+            raise Lost(f"line {self._splitter.count}: {problem}")
         self._last = sample
         return sample
+
+    def _reading(self, format: Format, text: str, now_ns: int = 0) -> Sample | None:
+        """The reading of a line in watts or joules, on the clock of the run. Raises ValueError or OverflowError.
+
+        now_ns: its time of arrival, which counts if it has no timestamp.
+        """
+        found = format.reading(text)
+        if found is None:
+            return None
+        if format.timed:
+            self._last_wall_ns = lines.epoch_ns(found[0], self._zone, format.time_format, self._last_wall_ns)
+            now_ns = self._last_wall_ns - self._wall_offset_ns
+        return Sample(found[1] * UNITS[format.unit], now_ns + round(self._late_s * 1e9))
 
     def _burst(self, sample: Sample) -> Reason | None:
         """Why the rows of a log that names no device are of several devices: they come in bursts. None if not."""
@@ -273,27 +258,12 @@ class External:
         return f"its rows come in bursts, so they are of {self._format.bursts}" if sum(self._bursts) >= BURSTS else None
 
 
-def _refuse_past(format: Format, tail: Iterable[str]) -> None:
-    """Raises ValueError if the last lines of a log are of several devices, or none can be read."""
-    rows = [text for text in tail if text.strip()]
-    wrong: list[str] = []
-    for text in rows:
-        try:
-            format.reading(text)
-        except Several:
-            raise
-        except ValueError as error:
-            wrong.append(f"{lines.shown(text.encode())} ({error})")
-    if wrong and len(wrong) == len(rows):
-        raise ValueError(f"none of its last rows can be read: {wrong[-1]}")
-
-
 def _refuse_contradictions(options: Mapping[str, str]) -> None:
     """Raises UsageError for options that do not go together."""
     if "where" in options:
         raise UsageError("where of the meter external is a table", 'give it as where = {index = "0"}')
     own = [name for name in options if not name.startswith(WHERE)]
-    refuse_options("the meter external", dict.fromkeys(own, ""), (*OPTIONS, *TABLE_OPTIONS))
+    refuse_options("the meter external", dict.fromkeys(own, ""), OPTIONS)
     given = [name for name in SOURCES if name in options]
     if len(given) > 1:
         raise UsageError(f"the meter external reads from one source, not from {' and '.join(given)}")
@@ -303,6 +273,8 @@ def _refuse_contradictions(options: Mapping[str, str]) -> None:
         raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
     if "time" in options and "column" not in options:
         raise UsageError("the meter external needs column with time", "column names the reading of a table")
+    if options.get("unit", "W") not in UNITS:
+        raise UsageError(f"{options['unit']!r} is no unit of power or energy", "such as W, mW, J or kWh")
     choice_option("external", options, "sum", ("true", "false"))
 
 

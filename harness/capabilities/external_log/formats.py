@@ -13,23 +13,28 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC
 
-from mixmark.harness.capabilities.external_log.lines import NUMBER, Reading, number, shown, unit_of
+from mixmark.harness.capabilities.external_log.lines import NUMBER, epoch_ns, number, shown
 from mixmark.harness.capabilities.external_log.tables import (
-    SEPARATORS,
     Columns,
+    Reading,
+    Several,
     Table,
     bare,
     numbered,
-    position,
     single,
     split,
 )
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import UNITS
+from mixmark.harness.meters.units import UNITS, is_other, units_of_name
 
+SEPARATORS = (";", "\t", "|", ",", " ")  # a space is any run of spaces and tabs
 SHOWN_LINES, SHOWN_COLUMNS = 3, 12
 RECIPES = tomllib.loads((pkgutil.get_data(__package__, "recipes.toml") or b"").decode())
+TABLES = [Columns(**table) for table in RECIPES["tables"]]
+BARE = Columns("plain", devices=TABLES[-1].devices)
+"""A table without timestamps, which only a program can send: its readings get their time of arrival."""
 
 
 @dataclass
@@ -63,9 +68,6 @@ class Lines:
 
 
 Format = Table | Lines
-TABLES = [Columns(**table) for table in RECIPES["tables"]]
-BARE = Columns("plain", devices=TABLES[-1].devices)
-"""A table without timestamps, which only a program can send: its readings get their time of arrival."""
 
 
 def recognised(line: str, options: Mapping[str, str], live: bool = False) -> Format | None:
@@ -78,14 +80,7 @@ def recognised(line: str, options: Mapping[str, str], live: bool = False) -> For
         if re.match(recipe["first"], line):
             return Lines(**recipe)
     for separator, names in _headers(line):
-        if "time" in options:  # and column
-            times = [name.strip() for name in options["time"].split("+")]
-            known = {bare(each) for name in names for each in (name, single(name))}
-            if {bare(name) for name in (*times, options["column"])} <= known:
-                named = Columns("a table", times, devices=RECIPES["devices_of_other_tables"])
-                return Table(named, names, separator, options)
-            continue
-        for columns in (*TABLES, BARE) if live and separator != " " else TABLES:
+        for columns in _known(options, live and separator != " "):
             if not columns.lacking(names):
                 return Table(columns, names, separator, options)
     return None
@@ -111,41 +106,61 @@ def _headers(line: str) -> Iterator[tuple[str, list[str]]]:
                     yield separator, names
 
 
+def _known(options: Mapping[str, str], arrives: bool = False) -> Sequence[Columns]:
+    """The table of the options column and time, or else all that are known. arrives: whether the time of arrival of a
+    line is the time of its reading."""
+    if "time" in options:
+        times = [name.strip() for name in options["time"].split("+")]
+        return [Columns("a table", times, column=options["column"], devices=RECIPES["devices_of_other_tables"])]
+    return [*TABLES, BARE] if arrives else TABLES
+
+
 def unknown(lines: Sequence[str], options: Mapping[str, str]) -> Reason:
-    """Why no format fits: what was found, what comes nearest, and the lines of mixmark.toml that would read it."""
+    """Why no format fits: what was found, what comes nearest, and the options that would read it."""
     text = [line for line in lines if line.strip()]
     if not text:
         return "it has no whole line yet: start its writer before the run"
-    found = "its first lines are " + " | ".join(shown(line.encode()) for line in text[:SHOWN_LINES])
-    if text[0].lstrip().startswith(("<?xml", "<!DOCTYPE plist", "<plist")):
-        return f"it is a property list: let powermetrics write text, without -f plist ({found})"
-    if text[0].lstrip().startswith(("{", "[")):
-        return f"it is JSON, not a table ({found})"
+    found = "its first lines are " + " | ".join(map(shown, text[:SHOWN_LINES]))
+    for other in RECIPES["other_files"]:
+        if re.match(other["begins"], text[0]):
+            return f"{other['advice']} ({found})"
     headers = [names for line in text for _, names in _headers(line) if len(names) > 1]
-    if "time" in options and headers:
-        wanted = (options["column"], *options["time"].split("+"))
-        names = max(headers, key=lambda each: sum(bare(name) in map(bare, each) for name in wanted))
-        for name in wanted:
-            position(names, name)
-    names = max(headers, key=lambda each: max(_fit(table, each) for table in TABLES), default=[])
-    named = [table for table in TABLES if table.name.split()[0].lower() in " ".join(text).lower()]
-    near = named or [table for table in sorted(TABLES, key=lambda each: -_fit(each, names)) if _fit(table, names)]
-    nearest = "; ".join(f"{table.name} lacks {' and '.join(table.lacking(names))}" for table in near[:2])
-    known = f"Nearest: {nearest}" if near else f"Known: {', '.join(table.name for table in TABLES)}"
-    read = f"To read it: {_proposal(names)}" if names else "It needs a header such as timestamp,watts"
-    return f"it is of no known format: {found}. {known}. {read}"
+    lacking = [(table.lacking(names), table) for names in headers for table in _known(options)]
+    fits = [(len(lacks) / (len(table.times) + 1), table.name, lacks) for lacks, table in lacking]
+    share, name, lacks = min(fits, default=(1, "", []))
+    known = f"Known: {', '.join(table.name for table in TABLES)}"
+    near = f"Nearest: {name} lacks {' and '.join(lacks)}" if share < 1 else known
+    return f"it is of no known format: {found}. {near}. {_proposal(text)}"
 
 
-def _fit(columns: Columns, names: Sequence[str]) -> float:
-    return 1 - len(columns.lacking(names)) / (len(columns.times) + 1)
+def _proposal(lines: Sequence[str]) -> str:
+    """The options that would read the log. They were tried on its first rows."""
+    for above, line in enumerate(lines):
+        names = next((names for _, names in _headers(line)), [])
+        rows = lines[above + 1 : above + 1 + SHOWN_LINES]
+        time = "+".join([name for name in names if re.search(r"time|date|when|clock", bare(name))][:2])
+        powers = [name for name in names if re.search(r"power|watt|pwr|energy", bare(name)) and not is_other(name)]
+        for column in (*(name for name in names if units_of_name(single(name))), *powers) if time else ():
+            if (lacks := _lacks({"time": time, "column": column}, line, rows)) is not None:
+                rest = f", and {' and '.join(lacks)}, as the documentation of its tool has it" if lacks else ""
+                return f'To read it: time = "{time}", column = "{column}"{rest}'
+    return "To be read it needs a header such as timestamp,watts, or the options time, column and unit"
 
 
-def _proposal(names: Sequence[str]) -> str:
-    """The lines of mixmark.toml that would read a table with these columns."""
-    times = [name for name in names if re.search(r"time|date|when|clock", bare(name))]
-    powers = [name for name in names if unit_of(single(name)) or re.search("power|watt|pwr|energy", bare(name))]
-    if not times or not powers:
-        return f'time = "…" and column = "…" of the columns {", ".join(names[:SHOWN_COLUMNS])}, with unit'
-    others = f" (or another of {', '.join(powers[1:SHOWN_COLUMNS])})" if powers[1:] else ""
-    unit = unit_of(single(powers[0])) or "W"
-    return f'time = "{"+".join(times[:2])}", column = "{powers[0]}"{others}, unit = "{unit}"'
+def _lacks(options: Mapping[str, str], header: str, rows: Sequence[str]) -> list[str] | None:
+    """The options that these lack to read the rows below a header. None if they cannot read them."""
+    units = units_of_name(single(options["column"]))
+    lacks = [] if len(units) == 1 else ["unit"]
+    try:
+        found = recognised(header, {**options, "unit": (*units, "W")[0]})
+        readings = [reading for row in rows if found and (reading := found.reading(row))]
+    except Several:
+        return lacks
+    except ValueError:
+        return None
+    try:
+        for at, _ in readings:
+            epoch_ns(at, UTC)
+    except ValueError:
+        lacks.append("time_format")
+    return lacks if readings or not rows else None

@@ -1,58 +1,57 @@
-"""Parses the texts of the meter `external`: encodings, numbers, timestamps, and readings that cannot be true."""
+"""Parses the lines of the meter `external`: encodings, numbers, timestamps, and readings that cannot be true."""
 
 from __future__ import annotations
 
 import codecs
+import json
 import math
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.common import UNITS
+from mixmark.harness.meters.units import units_of_word
 
-Reading = tuple[str, float]
-"""A timestamp, which is empty if a line has none, and a value in the unit of the log."""
-UNIT_OF_WORD = {unit.lower(): unit for unit in UNITS} | {
-    "watt": "W",
-    "milliwatt": "mW",
-    "kilowatt": "kW",
-    "joule": "J",
-    "kilojoule": "kJ",
-    "watt hour": "Wh",
-    "kilowatt hour": "kWh",
-}
-NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([a-zA-Z]*)")
-IN_BRACKETS = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]")
+NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([a-zA-Zµμ]*)")
 DIGITS_PER_SECOND = ((11, 0), (14, 3), (17, 6), (20, 9))  # whole digits below which an epoch is in s, ms, µs, ns
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AHEAD_NS = 100_000_000  # if a timestamp is further in the future, the clocks disagree
 BEHIND_NS = 10_000_000_000  # if a line arrives later after its timestamp, the clocks disagree or its writer buffers
 CLOCKS = "the clocks disagree (NTP, timezone, late_s)"
-MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-PACKED = ((b"\x1f\x8b", "gzip"), (b"PK\x03\x04", "a zip file, such as a workbook"), (b"SQLite", "a database"))
+NO_DATE = "its time has no date: let its tool write one, as xpu-smi dump --date and nvidia-smi dmon -o DT do"
+LONGEST_LINE = 1 << 18  # bytes; a table of several thousand columns fits
 
 
-def encoding(first: bytes) -> str:
-    """The encoding of a log by its first bytes: UTF-16 or UTF-32, with a byte order mark or without; `utf-8` if each
-    character of ASCII is one byte. Raises ValueError, which names the kind, if it is no text."""
-    for mark, name in PACKED:
-        if first.startswith(mark):
-            raise ValueError(f"it is {name} and not text")
-    for mark, name in MARKS:
-        if first.startswith(mark):
-            return name
-    even, odd = first[0::2].count(0), first[1::2].count(0)
-    half = len(first) // 2
-    if half and max(even, odd) * 2 > half and min(even, odd) * 10 < half:
-        return "utf-16-le" if odd > even else "utf-16-be"
-    return "utf-8"
+class Lost(MixmarkError):
+    """The source cannot be read any more."""
+
+
+class Splitter:
+    """Splits what a source gives into lines of text. `count` is the number of lines so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.rest = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._begun = False
+
+    def lines(self, new: bytes) -> list[str]:
+        """The lines that `new` completes. Raises Lost if a line is too long.
+
+        UTF-16 and UTF-32 are found by their first bytes. In other encodings each character of ASCII is one byte.
+        """
+        if new and not self._begun:
+            self._begun = True
+            if not (encoding := json.detect_encoding(new)).startswith("utf-8"):
+                self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+        whole, newline, rest = (self._decoder.decode(new).encode() if self._decoder else new).rpartition(b"\n")
+        lines = (self.rest + whole).split(b"\n") if newline else []
+        self.rest = rest if newline else self.rest + rest
+        if any(len(line) > LONGEST_LINE for line in (*lines, self.rest)):
+            raise Lost(f"line {self.count + 1} or a later one is longer than {LONGEST_LINE} bytes")
+        return [decoded(line) for line in lines]
 
 
 def decoded(line: bytes) -> str:
@@ -63,23 +62,6 @@ def decoded(line: bytes) -> str:
         return line.decode("cp1252", "replace").strip("\r\n")
 
 
-def unit_of(name: str) -> str | None:
-    """The unit that the name of a column carries: `P [kW]`, `power_mw`, `watts`, `PkgWatt`. None if it has none."""
-    if found := IN_BRACKETS.findall(name):
-        return _unit(found[-1])
-    words = re.split(r"[\s_.\-]+", name.strip())
-    for end in (" ".join(words[-2:]), words[-1]):
-        if unit := _unit(end):
-            return unit
-    return "W" if re.search(r"[a-z]Watt$", name.strip()) else None
-
-
-def _unit(word: str) -> str | None:
-    """A unit by its sign or its name. A megawatt is none, and no milliwatt."""
-    singular = re.sub(r"(?i)([tre])s\b", r"\1", word.strip().replace("_", " "))
-    return None if singular.startswith("MW") and len(singular) < 4 else UNIT_OF_WORD.get(singular.lower())
-
-
 def number(text: str, unit: str) -> float:
     """A value with a decimal point and at most its unit behind it. Raises ValueError for another unit, a decimal comma,
     a separator of thousands, or no number."""
@@ -87,7 +69,7 @@ def number(text: str, unit: str) -> float:
     if match is None:
         comma = ": write decimals with a point and no separator of thousands" if re.search(r"\d[,' ]\d", text) else ""
         raise ValueError(f"{text!a} is not a number{comma}")
-    if match[2] and _unit(match[2]) != unit:
+    if match[2] and unit not in units_of_word(match[2]):
         raise ValueError(f"its value is in {match[2]}, but its column is in {unit}")
     return float(match[1])
 
@@ -105,7 +87,11 @@ def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, las
             if digits <= most:
                 return int(Decimal(text) * 10 ** (9 - power))
         raise ValueError(f"{text} is no time since 1970")
+    if time_format is None and re.fullmatch(r"\d\d?:\d\d.*", text):
+        raise ValueError(NO_DATE)
     moment = datetime.strptime(text, time_format) if time_format else datetime.fromisoformat(text)
+    if moment.year == 1900:  # the format has no year
+        raise ValueError(NO_DATE)
     if moment.tzinfo is not None:
         return _since_1970_ns(moment)
     if zone is None:
@@ -138,6 +124,6 @@ def implausible(sample: Sample, last: Sample | None, emptied_ns: int, now_ns: in
     return None
 
 
-def shown(line: bytes) -> str:
+def shown(line: str) -> str:
     """The beginning of a line that could not be read, safe to print."""
-    return ascii(line[:40].decode("utf-8", "replace"))
+    return ascii(line[:40])

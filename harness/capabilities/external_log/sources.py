@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import shlex
 import signal
@@ -14,19 +13,13 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
-from mixmark.harness.capabilities.external_log.lines import decoded, encoding
-from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.capabilities.external_log.lines import Lost, decoded
 from mixmark.harness.contracts.text import plain
 
-LONGEST_LINE = 1 << 18  # bytes; a table of several thousand columns fits
 CHUNK = 1 << 16  # bytes taken by one read: data that arrives faster waits in the kernel
 CONNECT_S = 2.0
 END_S = 2.0  # in which a program must end when it is asked to
 REASON = 200  # characters of a program's last line of errors
-
-
-class Lost(MixmarkError):
-    """The source cannot be read any more."""
 
 
 class LogFile:
@@ -47,15 +40,9 @@ class LogFile:
         except (OSError, ValueError) as error:  # ValueError for an invalid path
             raise Lost(f"cannot read {self.label}: {cause(error)}; start its writer before the run") from error
         self.close = weakref.finalize(self, self._file.close)
-        try:
-            self._utf8 = _Utf8(self._file.read(CHUNK))
-        except ValueError as error:
-            raise Lost(f"{self.label} cannot be read: {error}") from error
-        self._file.seek(0)
 
     def take(self) -> bytes:
-        """The text that was appended, as UTF-8, of at most CHUNK bytes of the file. Raises Lost if the file was
-        truncated, replaced or removed."""
+        """The bytes that were appended, at most CHUNK. Raises Lost if the file was truncated, replaced or removed."""
         try:
             named, opened = self._path.stat(), os.fstat(self._file.fileno())
         except FileNotFoundError:
@@ -64,7 +51,7 @@ class LogFile:
             raise Lost("it was cut or replaced")
         new = self._file.read(CHUNK) or b""
         self._position += len(new)
-        return self._utf8(new)
+        return new
 
 
 class TcpConnection:
@@ -118,22 +105,15 @@ class Program:
             os.set_blocking(self._error_output.fileno(), False)
         self.pids = (self._process.pid,)
         self._errors = b""
-        self._utf8: _Utf8 | None = None
         self.close = weakref.finalize(self, _end, self._process)
 
     def take(self) -> bytes:
-        """The text that has arrived, as UTF-8, of at most CHUNK bytes. Raises Lost if the program has ended."""
+        """The bytes that have arrived, at most CHUNK. Raises Lost if the program has ended."""
         new = self._output.read(CHUNK)
         if new == b"":
             raise Lost(self._exit())
         self._take_errors()
-        if new is None:
-            return b""
-        try:
-            self._utf8 = self._utf8 or _Utf8(new)
-        except ValueError as error:
-            raise Lost(str(error)) from error
-        return self._utf8(new)
+        return new or b""
 
     def _take_errors(self) -> None:
         """Empties the pipe of errors, so that the program does not wait for it, and keeps the end."""
@@ -150,20 +130,6 @@ class Program:
         if code is None:
             return f"it closed its output{said}"
         return f"it was killed by signal {-code}{said}" if code < 0 else f"it ended with exit code {code}{said}"
-
-
-class _Utf8:
-    """Turns the bytes of UTF-16 and UTF-32 into UTF-8, and leaves all others as they are.
-
-    first: the first bytes. Raises ValueError if they are no text.
-    """
-
-    def __init__(self, first: bytes) -> None:
-        name = encoding(first)
-        self._decoder = codecs.getincrementaldecoder(name)("replace") if name != "utf-8" else None
-
-    def __call__(self, new: bytes) -> bytes:
-        return self._decoder.decode(new).encode() if self._decoder else new
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mixmark.harness.capabilities.external_log.lines import IN_BRACKETS, NUMBER, Reading, number, unit_of
-from mixmark.harness.meters.common import UNITS
+from mixmark.harness.capabilities.external_log.lines import NUMBER, number
+from mixmark.harness.meters.units import unit_of, units_of_name
 
-SEPARATORS = (";", "\t", "|", ",", " ")  # a space is any run of spaces and tabs
+Reading = tuple[str, float]
+"""A timestamp, which is empty if a line has none, and a value in the unit of the log."""
 OTHER_HEADER = "its header has other columns than the header of the log: begin a new log"
 TWIN = re.compile(r" \(\d+\)$")
 WHERE = "where."
@@ -31,23 +32,28 @@ class Columns:
 
     name: str
     times: Sequence[str] = ()
-    """None if readings get their time of arrival."""
+    """Empty if readings get their time of arrival."""
     value: str = ".*"
     unit: str | None = None
     time_format: str | None = None
     devices: Sequence[str] = ()
     bursts: str = ""
     labelled: bool = False
+    column: str | None = None
+    """The column of the value, if the owner names it."""
 
     def values(self, names: Sequence[str]) -> list[str]:
-        """The columns in a known unit that may be the reading."""
-        return [name for name in names if re.fullmatch(self.value, bare(name)) and (self.unit or unit_of(single(name)))]
+        """The columns that may be the reading: the named one, or those in a known unit."""
+        if self.column:
+            return [name for name in names if bare(self.column) in (bare(name), bare(single(name)))]
+        fitting = [name for name in names if re.fullmatch(self.value, bare(name))]
+        return [name for name in fitting if self.unit or units_of_name(single(name))]
 
     def lacking(self, names: Sequence[str]) -> list[str]:
         """The columns that the header lacks."""
         known = {bare(each) for name in names for each in (name, single(name))}
         lacks = [time for time in self.times if bare(time) not in known]
-        return lacks if self.values(names) else [*lacks, f"a column of {self.unit or 'W'}"]
+        return lacks if self.values(names) else [*lacks, self.column or f"a column of {self.unit or 'W'}"]
 
 
 class Table:
@@ -59,18 +65,16 @@ class Table:
         if len(values) > 1 and "column" not in options:
             others = ", ".join(values[1:])
             raise ValueError(f'several columns have a unit; add column = "{values[0]}", or one of {others}')
-        column = options.get("column") or values[0]
         self.name, self.names, self._separator, self._labelled = columns.name, names, separator, columns.labelled
         self._times = [position(names, name) for name in columns.times]
-        self._value = position(names, column)
-        usual = columns.unit if bare(column) in map(bare, values) else None
-        self.unit = _unit(single(names[self._value]), usual, options.get("unit"))
+        self._value = position(names, options.get("column") or values[0])
+        value = names[self._value]
+        self.unit = unit_of(single(value), options.get("unit"), columns.unit if value in values else None)
         self.time_format = options.get("time_format", columns.time_format)
         self.timed = bool(columns.times)
         given = {name.removeprefix(WHERE): value for name, value in options.items() if name.startswith(WHERE)}
         self._where = {position(names, name): text for name, text in given.items()}
-        lower = [bare(name) for name in names]
-        self._devices = [lower.index(name) for name in columns.devices if name in lower]
+        self._devices = [column for column, name in enumerate(names) if bare(name) in columns.devices]
         self.bursts = columns.bursts if not self._devices else ""
         """The advice if rows come in bursts, since they are then of several devices that no column names."""
         self._sum = options.get("sum") == "true"
@@ -78,11 +82,13 @@ class Table:
             raise ValueError("sum needs timestamps or a column that names the device")
         self._device: tuple[str, ...] | None = None
         self._at: str | None = None
-        self._group: dict[tuple[str, ...], float] = {}
-        self._members: set[tuple[str, ...]] | None = None
+        self._instants: list[dict[tuple[str, ...], float]] = []
+        """The first two instants of a sum and the newest one, each with the values of its devices."""
         self._trailing: bool | None = None
 
     def reading(self, text: str) -> Reading | None:
+        """The reading of a line. None for a header, a footer, a comment, or a row that is not chosen. Raises ValueError
+        if the row can be read in two ways or in none."""
         row = split(text, self._separator)
         if not any(row) or self._is_header(row):
             return None
@@ -106,20 +112,17 @@ class Table:
         return at, value
 
     def _summed(self, at: str, device: tuple[str, ...], value: float) -> Reading | None:
-        """The sum of the instant above, once a row of the next one is read. The first instant may lack rows, and is not
-        counted."""
-        above, above_at = self._group, self._at
-        if above and (device not in above if self._devices else at == above_at):
-            above[device or (str(len(above)),)] = value
-            return None
-        self._group, self._at = {device or ("0",): value}, at
-        if not above or self._members is None:
-            self._members = set() if above else None
-            return None
-        self._members = self._members or set(above)
-        if set(above) != self._members:
-            raise ValueError(f"the instant above has {len(above)} rows, not {len(self._members)}")
-        return above_at or "", sum(above.values())
+        """The sum of an instant at its last row. The first instant may lack rows, and the second one shows how many an
+        instant has, so sums begin with the third."""
+        above = self._instants
+        if not above or (device in above[-1] if self._devices else at != self._at):
+            self._instants, self._at = [*above[:2], {}], at
+        newest = self._instants[-1]
+        newest[device or (str(len(newest)),)] = value
+        if self._instants is not above and len(above) == 3 and above[2].keys() != above[1].keys():
+            raise ValueError(f"the instant above has {len(above[2])} rows, not {len(above[1])}")
+        complete = len(self._instants) == 3 and newest.keys() == self._instants[1].keys()
+        return (self._at or "", sum(newest.values())) if complete else None
 
     def _is_header(self, row: Sequence[str]) -> bool:
         """Whether a row is the header again, as a restarted logger writes it, or its labels. Raises ValueError if the
@@ -127,14 +130,10 @@ class Table:
         names = numbered(row)
         if names == list(self.names):
             return True
-        if self._labelled:
-            if not row[0]:
-                raise ValueError(OTHER_HEADER)
-            return row[0].isalpha()
         marked = self._times or [self._value]
         if all(column < len(names) and bare(names[column]) == bare(self.names[column]) for column in marked):
             raise ValueError(OTHER_HEADER)
-        return False
+        return self._labelled and row[0].isalpha()
 
     def _refuse_other_width(self, row: Sequence[str]) -> None:
         """One empty field may follow the last column, if each row has it."""
@@ -151,19 +150,6 @@ class Table:
         why = "it is of another device than the rows above" if self._devices else "the log may hold several devices"
         finer = "" if self._devices else "; if it is one device, its timestamps are too coarse"
         return f"{why}: choose {' or '.join([*options, 'sum = true'])}{finer}"
-
-
-def _unit(name: str, usual: str | None, told: str | None) -> str:
-    """The unit of a column. usual: by its recipe. told: by the options. Raises ValueError if they contradict one
-    another, or none is known."""
-    named = unit_of(name) or usual
-    if told and told not in UNITS:
-        raise ValueError(f"{told!a} is not a unit; known: {', '.join(UNITS)}")
-    if told and named and told != named:
-        raise ValueError(f"column {name!a} is in {named} by its name, and unit = {told!a}")
-    if not (told or named) and IN_BRACKETS.search(name):
-        raise ValueError(f"column {name!a} is in no unit of power or energy; if it is, add unit")
-    return told or named or "W"
 
 
 def split(text: str, separator: str) -> list[str]:

@@ -41,6 +41,7 @@ from mixmark.harness.measure.executor import (
     WindowOpens,
 )
 from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
+from mixmark.harness.measure.record_draft import RecordDraft
 from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
@@ -57,7 +58,7 @@ class Cluster:
     machine, itself included.
     """
 
-    agents: Agents
+    hosts: Agents
     domains: tuple[Domain, ...]
     units: Mapping[str, str]
     folder: Path
@@ -71,17 +72,13 @@ class Cluster:
     def meters(self) -> None:
         return None
 
-    @property
-    def hosts(self) -> Agents:
-        return self.agents
-
     def current_power(self) -> CurrentPower | None:
         return None
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """The hosts on one machine share its main memory equally."""
         found = {}
-        for name, reply in self.agents.call(AgentCalls.free_memory, self.agents.present).items():
+        for name, reply in self.hosts.call(AgentCalls.free_memory, self.hosts.present).items():
             if not isinstance(reply, str):
                 for pool, size in reply.items():
                     found[on(name, pool)] = size // (len(self.neighbours[name]) if pool == HOST_POOL else 1)
@@ -89,14 +86,14 @@ class Cluster:
 
     def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
         hosts = tuple(dict.fromkeys(host_of(task.device) for task in request.phase.tasks))
-        self.agents.begin_phase()
-        self.agents.burst()
+        self.hosts.begin_phase()
+        self.hosts.burst()
         self._measure_idle(request.idle_s, begins=True)
         notify(PhaseStarted(request.phase))
         on_hosts = {name: _HostPhase(name, request, notify) for name in hosts}
-        replies = _PhaseOnHosts(self.agents, request, on_hosts, notify).run()
-        self.agents.burst()
-        clock_of = self._fit_clocks({*hosts, *self.agents.present})
+        replies = _PhaseOnHosts(self.hosts, request, on_hosts, notify).run()
+        self.hosts.burst()
+        clock_of = self._fit_clocks({*hosts, *self.hosts.present})
         records: list[Record] = []
         connections: list[Connection] = []
         for name in hosts:
@@ -127,26 +124,24 @@ class Cluster:
         found = {}
         for name in hosts:
             with suppress(ValueError):
-                found[name] = clocks.fit(self.agents[name].round_trips)
+                found[name] = clocks.fit(self.hosts[name].round_trips)
         return found
 
     def _measure_idle(self, seconds: float, begins: bool) -> None:
         """Lets all meters read a cluster on which nothing runs."""
         if self.metered:
-            self.agents.call(AgentCalls.measure_idle, self.agents.present, seconds=seconds, begins=begins)
+            self.hosts.call(AgentCalls.measure_idle, self.hosts.present, seconds=seconds, begins=begins)
 
     def _received(self, name: str, reply: messages.PhaseMeasured, clock: Clock, request: PhaseRequest) -> list[Record]:
         """The records of a host, with the run's names and clock. Moves their audited outputs and logs to the result's
         folder. Raises MixmarkError, ValueError or OSError if they cannot be used."""
-        folder = self.agents[name].folder
+        folder = self.hosts[name].folder
         missing = {share.key: share for share in request.phase.shares if _is_of(name, share)}
         records = [names.to_run(name, record, clock) for record in store.received(folder, reply.records, reply.sha256)]
         for record in records:
             share = missing.pop(record.key, None)
-            about = (record.phase, record.route, record.scenario, record.run, record.screening)
-            if share is None or about != (
-                *(request.phase.name, share.route, share.scenario, share.run, share.limits.screening),
-            ):
+            asked = share and (request.phase.name, share.route, share.scenario, share.run, share.limits.screening)
+            if (record.phase, record.route, record.scenario, record.run, record.screening) != asked:
                 raise ValueError(f"{record.key} was not requested")
         if missing and request.phase.placement is None:  # of a mix a share may have had nothing to do
             raise ValueError(f"{min(missing)} is missing")
@@ -160,28 +155,20 @@ class Cluster:
 
     def _lost(self, request: PhaseRequest, share: Share, why: Reason) -> Record:
         """The record of a share that its host did not measure."""
-        host = host_of(share.route.device)
-        message = plain(f"the host {host} did not measure it: {why}", MAX_REASON)
-        return Record(
-            key=share.key,
-            phase=request.phase.name,
-            route=share.route,
-            scenario=share.scenario,
-            run=share.run,
-            unit=self.units[share.route.suite],
-            screening=share.limits.screening,
-            error=Failure(kind="crashed", message=message),
-        )
+        draft = RecordDraft.of(share, request.phase, self.units[share.route.suite])
+        message = plain(f"the host {host_of(share.route.device)} did not measure it: {why}", MAX_REASON)
+        draft.error = Failure(kind="crashed", message=message)
+        return draft.record({})
 
     def _read_meters(self, phase: str, clock_of: Mapping[str, Clock]) -> Metering | None:
         """The samples of the meters of all hosts. A host whose samples cannot be used is lost."""
         if not self.metered:
             return None
-        known = [name for name in self.agents.present if name in clock_of]
+        known = [name for name in self.hosts.present if name in clock_of]
         meterings = []
-        for name, reply in self.agents.call(AgentCalls.read_meters, known, phase=phase).items():
+        for name, reply in self.hosts.call(AgentCalls.read_meters, known, phase=phase).items():
             if isinstance(reply, messages.MeterSamples) and reply.metering is not None:
-                agent = self.agents[name]
+                agent = self.hosts[name]
                 try:
                     metering = store.received_metering(agent.folder, reply.metering, reply.sha256)
                     if metering.phase != phase:
@@ -215,27 +202,22 @@ class _HostPhase(PhaseReports):
         pairs = {(rate.suite, rate.device) for rate in loaded.rates}
         if not set(loaded.rates) <= set(placement.rates if placement else ()) or loaded.quanta.keys() != pairs:
             raise Garbled("it has rates ready that were not planned")
-        if loaded.concurrency.keys() != {device for _, device in pairs}:
-            raise Garbled("it has other devices ready than rates")
-        if not all(number > 0 for number in (*loaded.quanta.values(), *loaded.concurrency.values())):
-            raise Garbled("it has feeds ready without units, or devices without room for them")
+        counts = (*loaded.quanta.values(), *loaded.concurrency.values())
+        if loaded.concurrency.keys() != {device for _, device in pairs} or not all(number > 0 for number in counts):
+            raise Garbled("it has other devices ready than rates, or feeds or devices without room for any unit")
         self.ready = loaded
 
     def mix_progress(self, *, progress: MixProgress) -> None:
         tally = progress.tally
         pairs = {(share.route.suite, share.route.device) for share in self._shares}
         suites, devices = {suite for suite, _ in pairs}, {device for _, device in pairs}
-        if not (tally.finished.keys() | tally.handed_out.keys() | progress.feeds.keys()) <= suites:
-            raise Garbled("sums of a suite that it does not measure")
-        if not tally.paces.keys() <= pairs or not all(0 < pace < inf for pace in tally.paces.values()):
-            raise Garbled("a pace of a pair that it does not measure, or no pace")
-        if not tally.unfinished_s.keys() <= devices:
-            raise Garbled("work of a device that it does not measure")
+        of_suites = {*tally.finished, *tally.handed_out, *progress.feeds, *progress.running.values()} - {""}
+        of_devices = {*tally.unfinished_s, *progress.running}
+        if not (of_suites <= suites and of_devices <= devices and tally.paces.keys() <= pairs):
+            raise Garbled("progress of a suite or of a device that it does not measure")
         amounts = (*tally.finished.values(), *tally.handed_out.values(), *tally.unfinished_s.values())
-        if not all(0 <= amount < inf for amount in amounts):
-            raise Garbled("an amount of work that is none")
-        if not progress.running.keys() <= devices or not set(progress.running.values()) <= suites | {""}:
-            raise Garbled("it runs a suite or a device that it does not measure")
+        if not (all(0 <= each < inf for each in amounts) and all(0 < each < inf for each in tally.paces.values())):
+            raise Garbled("an amount of work, or a pace, that is none")
         self.progress = progress
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from mixmark.harness.capabilities.hosts.launchers import Host
 from mixmark.harness.capabilities.hosts.messages import AgentCalls
 from mixmark.harness.contracts.device_ids import local, on
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import Absent, Device, Domain, Environment, Hosts, System
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Environment, Hosts
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.machine.devices import Found
 from mixmark.harness.plan.phases import Target, Workload
@@ -148,16 +149,12 @@ def _grouped(
     described: Mapping[str, messages.HostDescription], neighbours: Mapping[str, Sequence[str]]
 ) -> tuple[Hosts, ...]:
     """Hosts with equal systems, as one entry."""
-    groups: list[tuple[System, list[str]]] = []
+    equal: dict[str, list[str]] = defaultdict(list)
     for name, description in described.items():
-        for system, several in groups:
-            if system == description.system:
-                several.append(name)
-                break
-        else:
-            groups.append((description.system, [name]))
+        equal[description.system.model_dump_json()].append(name)
     found = []
-    for system, several in groups:
+    for several in equal.values():
         machines = sum(name == neighbours[name][0] for name in several)
+        system = described[several[0]].system
         found.append(Hosts(names=tuple(several), machines=machines if machines < len(several) else None, system=system))
     return tuple(found)

@@ -17,15 +17,14 @@ from mixmark.harness.capabilities.kit.report import (
     CheckFailed,
     NotChecked,
     Report,
-    apply_all,
+    checked,
     fail_for,
     fail_if,
-    new_report,
 )
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted, filesize, percent, significant
 from mixmark.harness.contracts.schema import Device, Record, Result
-from mixmark.harness.judge.rules import integrity, records
+from mixmark.harness.judge.rules import integrity, quality
 from mixmark.harness.judge.statistics.intervals import within_limits
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
 from mixmark.harness.machine import config as configuration
@@ -90,7 +89,7 @@ def options_are_refused(trials: AdapterTrials) -> str:
 def claims_run(trials: AdapterTrials) -> str:
     """Every suite runs in every precision that the device offers to it, or raises Unsupported."""
     failed = [record for record in trials.claimed if record.error and record.error.kind != "wrong output"]
-    fail_for(trials.findings([records.finished], failed))
+    fail_for(trials.findings([quality.finished], failed))
     ran = sum(record.completions is not None for record in trials.claimed)
     fail_if(not ran, "it runs no suite in any precision that it offers")
     unsupported = ", ".join(f"{record.route.suite} in {record.route.precision}" for record in failed)
@@ -101,7 +100,7 @@ def yields_fit_the_table(trials: AdapterTrials) -> str:
     """A feed's yields have the units, shapes and dtypes of the table in the docs."""
     claimed = _claimed(trials)
     wrong = [record for record in trials.claimed if record.error and record.error.kind == "wrong output"]
-    broken = trials.findings([records.finished], wrong)
+    broken = trials.findings([quality.finished], wrong)
     broken += trials.findings([integrity.audited], [record for record in claimed if _problem(record)])
     fail_for([*broken, *trials.findings([integrity.units_counted], claimed)])
     _ran(claimed)
@@ -198,7 +197,7 @@ def a_killed_worker_leaves_nothing(trials: AdapterTrials) -> str:
     for device, (killed, after) in trials.killed.items():
         names = ", ".join(killed.surviving_processes)
         fail_if(names, f"{device}: {names} lived on when the worker was killed")
-        fail_for(trials.findings([records.finished], [after]))
+        fail_for(trials.findings([quality.finished], [after]))
     fail_for(trials.findings([integrity.no_orphans], trials.claimed))
     return "no process lived on, and the next worker ran"
 
@@ -206,7 +205,7 @@ def a_killed_worker_leaves_nothing(trials: AdapterTrials) -> str:
 def concurrency_is_honoured(trials: AdapterTrials) -> str:
     """The runner takes as many feeds at once as its concurrency says, and the output of each is right."""
     concurrent = [record for record in trials.audited if record.key not in trials.claims]
-    fail_for(trials.findings([records.finished], concurrent))
+    fail_for(trials.findings([quality.finished], concurrent))
     _passed(trials, concurrent)
     most = max(most_in_flight(record.completions) for record in concurrent if record.completions)
     concurrency = max(record.concurrency for record in concurrent)
@@ -215,7 +214,7 @@ def concurrency_is_honoured(trials: AdapterTrials) -> str:
 
 def server_keeps_its_latency(trials: AdapterTrials) -> str:
     """A server at half the rate of a closed loop keeps the suite's latency limits."""
-    fail_for(trials.findings([records.finished, records.latency_within_limits], trials.served))
+    fail_for(trials.findings([quality.finished, quality.latency_within_limits], trials.served))
     messages = []
     for record in trials.served:
         rate = significant(record.rate_per_s or 0)
@@ -233,7 +232,7 @@ def server_keeps_its_latency(trials: AdapterTrials) -> str:
 
 def devices_work_at_once(trials: AdapterTrials) -> str:
     """Two devices run at the same time, each in a worker of its own."""
-    fail_for(trials.findings([records.finished], trials.paired))
+    fail_for(trials.findings([quality.finished], trials.paired))
     return " and ".join(record.route.device for record in trials.paired)
 
 
@@ -288,11 +287,9 @@ def report(
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         suites = setup.load_suites(configured, "smoke")
         trials = AdapterTrials(plugin, configured, suites, Path(folder) / "kit", timeout_s, device)
-        source: tuple[str, str, str] = (plugin.origin, "", "")
         devices: Sequence[Device] = ()
         try:
-            environment, devices = trials.discoveries[0].environment, trials.discoveries[0].devices
-            source = environment.origin, environment.source, environment.sha256
+            devices = trials.discoveries[0].devices
         except NotStarted as failed:
             raise UsageError(failed.failure.message, failed.failure.hint) from failed
         except WorkerFailed:
@@ -300,7 +297,7 @@ def report(
         if device and device not in {each.id for each in devices}:
             found = ", ".join(each.id for each in devices) or "none"
             raise UsageError(f"{adapter} discovers no device {device}", f"it discovers: {found}")
-        made = new_report("adapter", plugin.name, source, devices, apply_all(CHECKS, trials, on_check))
+        made = checked(plugin, configured.adapter(plugin.name).python, devices, CHECKS, trials, on_check)
         keep(made, trials.result(_kept(trials)) if devices else None)
         return made
 

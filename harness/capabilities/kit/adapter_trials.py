@@ -253,7 +253,7 @@ class AdapterTrials:
         for device in pair:
             share = self.quickest(like[_kind(device)])
             route = share.route.model_copy(update={"device": device.id})
-            key = f"pair.{_slug(device)}.{share.key}"
+            key = phases.key_of("pair", device.id, share.key)
             shares.append(share.model_copy(update={"route": route, "key": key}))
         return tuple(self._measured("pair", shares, _at_once))
 
@@ -473,15 +473,19 @@ def _cores(pids: Sequence[int]) -> float:
     return max(0.0, _cpu_s(pids) - before_s) / (time.monotonic() - begin_s)
 
 
-def _cpu_s(pids: Sequence[int]) -> float:
-    total_s = 0.0
+def _family(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    """The processes and their children, as far as they live."""
     for pid in pids:
         with suppress(psutil.Error):
             top = psutil.Process(pid)
-            for process in (top, *top.children(recursive=True)):
-                with suppress(psutil.Error):
-                    times = process.cpu_times()
-                    total_s += times.user + times.system
+            yield from (top, *top.children(recursive=True))
+
+
+def _cpu_s(pids: Sequence[int]) -> float:
+    total_s = 0.0
+    for process in _family(pids):
+        with suppress(psutil.Error):
+            total_s += sum(process.cpu_times()[:2])  # of the user and of the system
     return total_s
 
 
@@ -489,13 +493,11 @@ def _own_bytes(pid: int) -> int:
     """The memory that a process and its children filled. Of pages that are read from files, how many count as a
     process's own depends on who else maps them."""
     total = 0
-    with suppress(psutil.Error):
-        top = psutil.Process(pid)
-        for process in (top, *top.children(recursive=True)):
-            with suppress(psutil.Error):
-                status = table(ROOT / f"proc/{process.pid}/status")
-                filled = [status[name].split()[0] for name in ("RssAnon", "RssShmem", "VmSwap") if name in status]
-                total += sum(map(int, filled)) * 1024 if filled else process.memory_full_info().uss
+    for process in _family([pid]):
+        with suppress(psutil.Error):
+            status = table(ROOT / f"proc/{process.pid}/status")
+            filled = [status[name].split()[0] for name in ("RssAnon", "RssShmem", "VmSwap") if name in status]
+            total += sum(map(int, filled)) * 1024 if filled else process.memory_full_info().uss
     return total
 
 
@@ -514,7 +516,3 @@ def _listening(processes: Iterable[psutil.Process]) -> Iterator[int]:
 
 def _kind(device: Device) -> tuple[str, str, int | None]:
     return device.kind, device.name, device.memory_bytes
-
-
-def _slug(device: Device) -> str:
-    return device.id.lower().replace(":", "-").replace("_", "-")

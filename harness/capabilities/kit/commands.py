@@ -108,8 +108,7 @@ def _recorded(report: Report, result: Result | None, config: Path | None, redact
     from mixmark.harness.capabilities.kit import first_contact
     from mixmark.harness.machine import config as configuration
 
-    sources, absent = first_contact.read_meters(report.devices, report.name, configuration.load(config))
-    recorded = first_contact.record(report, result and redactor.result(result), sources, absent)
+    recorded = first_contact.recording(report, result and redactor.result(result), configuration.load(config))
     content = redactor.content(recorded.model_dump(mode="json"))
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
@@ -172,13 +171,9 @@ def _run(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_js
 
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")
-    status = Console(stderr=True).status("")
-    with plugins_print_to_stderr():
-        if status.console.is_interactive:
-            with status:
-                report = kit(lambda name: status.update(f"checking {name}"))
-        else:
-            report = kit(lambda name: None)
+    status = Console(stderr=True).status("")  # shown on a terminal only
+    with plugins_print_to_stderr(), status:
+        report = kit(lambda name: status.update(f"checking {name}"))
     if out is not None:
         out.write_text(json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", "utf-8")
     if as_json:

@@ -7,11 +7,10 @@ replay such files: each check must come to the same result on the recorded facts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 from mixmark.harness.capabilities.kit.report import Report
-from mixmark.harness.contracts.schema import Absent, Device, Domain, Fact, Result
+from mixmark.harness.contracts.schema import Absent, Domain, Fact, Result
 from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.meter_trial import live
 from mixmark.harness.measure.metering import metered
@@ -43,10 +42,14 @@ class FirstContact(Fact):
     """The energy sources that could not be read."""
 
 
-def record(
-    report: Report, result: Result | None, energy: Sequence[EnergySource], absent: Sequence[Absent]
-) -> FirstContact:
-    """The recording of a kit's report and of what it measured. energy, absent: see `read_meters`."""
+def recording(report: Report, result: Result | None, config: Config) -> FirstContact:
+    """The recording of a kit's report, of what the kit measured, and of what the energy meters of this machine read
+    now."""
+    with metered(report.devices, [report.name], config) as meters:
+        sources = [
+            EnergySource(domain=each.domain, reads=each.reads, watts=each.watts, reasons=tuple(each.reading.reasons))
+            for each in live(meters, METERED_S)
+        ]
     return FirstContact(
         report=report,
         result=None if result is None else result.model_dump(mode="json"),
@@ -55,16 +58,6 @@ def record(
             for each in (result.records if result else ())
             if each.completions is not None
         },
-        energy=tuple(energy),
-        no_energy=tuple(absent),
+        energy=tuple(sources),
+        no_energy=tuple(meters.absent),
     )
-
-
-def read_meters(devices: Sequence[Device], adapter: str, config: Config) -> tuple[list[EnergySource], list[Absent]]:
-    """The energy domains of this machine and what they read now, and the sources that cannot be read."""
-    with metered(devices, [adapter], config) as meters:
-        sources = [
-            EnergySource(domain=each.domain, reads=each.reads, watts=each.watts, reasons=tuple(each.reading.reasons))
-            for each in live(meters, METERED_S)
-        ]
-        return sources, list(meters.absent)

@@ -11,18 +11,17 @@ from pathlib import Path
 
 import psutil
 
-from mixmark.harness.capabilities.kit.report import Check, NotChecked, Report, apply_all, fail_if, new_report, trial
+from mixmark.harness.capabilities.kit.report import Check, NotChecked, Report, checked, chosen, fail_if, trial
 from mixmark.harness.contracts.device_ids import part_of
-from mixmark.harness.contracts.errors import choose_by_name
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Domain
-from mixmark.harness.judge.energy.coverage import LEFT_OUT, WHOLE, contains, overlap
+from mixmark.harness.judge.energy.reading import WHOLE
+from mixmark.harness.judge.energy.total import LEFT_OUT, contains, overlap
 from mixmark.harness.machine import config as configuration
 from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.meter_trial import LiveReading, busy_cpus, config_of, live
 from mixmark.harness.measure.metering import Meters
-from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 
@@ -203,14 +202,10 @@ def _wraps(domain: Domain) -> str:
 
 def report(meter: str, config: Path | None, on_check: Callable[[str], None]) -> Report:
     """See `kit.check_meter`."""
-    configured = configuration.load(config)
-    is_spec = registry.is_spec(meter)
-    found = registry.find("meters", [meter] if is_spec else [])
-    (name,) = choose_by_name("meter", [registry.name_of_spec(meter) if is_spec else meter], found)
+    plugin, configured = chosen("meters", meter), configuration.load(config)
     devices = setup.find_devices((), configured).devices
-    results = apply_all(CHECKS, MeterTrials(found[name], configured, devices), on_check)
-    found_as = registry.identity(found[name], configured.meter_pythons.get(name, sys.executable))
-    return new_report("meter", name, (found_as.origin, found_as.source, found_as.sha256), devices, results)
+    python = configured.meter_pythons.get(plugin.name, sys.executable)
+    return checked(plugin, python, devices, CHECKS, MeterTrials(plugin, configured, devices), on_check)
 
 
 CHECKS: tuple[Check[MeterTrials], ...] = (

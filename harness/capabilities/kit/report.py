@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, TypeVar, get_args
+from functools import cached_property
+from typing import Any, Literal, TypeVar, get_args
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.errors import MixmarkError, choose_by_name
 from mixmark.harness.contracts.schema import Device, Fact
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.plugins.calls import error_text
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.calls import error_text, error_with_line
+from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.failures import WorkerFailed
 
 SCHEMA: Literal[1] = 1
@@ -32,27 +35,19 @@ class NotChecked(Exception):
     """The check cannot tell. The message says why."""
 
 
-class trial(Generic[Made]):
+class trial(cached_property[Made]):
     """A property that is computed when a check first needs it, and kept. An error is kept too, and raised again."""
 
-    def __init__(self, make: Callable[[Any], Made]) -> None:
-        self._make = make
-        self.__doc__ = make.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, trials: object, owner: type) -> Made:
-        raised = trials.__dict__.setdefault("raised", {})
-        if self._name in raised:
-            raise raised[self._name]
+    def __get__(self, trials: Any, owner: Any = None) -> Made:  # type: ignore[override]  # not for the class itself
+        raised = vars(trials).setdefault("raised", {})
+        if self.attrname in raised:
+            raise raised[self.attrname]
         try:
-            made = self._make(trials)
+            made: Made = super().__get__(trials, owner)
+            return made
         except Exception as error:
-            raised[self._name] = error
+            raised[self.attrname] = error
             raise
-        trials.__dict__[self._name] = made  # found before this descriptor from now on
-        return made
 
 
 def fail_if(broken: object, message: str) -> None:
@@ -115,31 +110,17 @@ class Report(Fact):
         return "\n".join((self.headline, *lines))
 
 
-def new_report(
-    kind: Literal["adapter", "meter", "suite"],
-    name: str,
-    source: tuple[str, str, str],
-    devices: Sequence[Device],
-    results: tuple[CheckResult, ...],
-) -> Report:
-    """source: the origin of the plugin, the file or package that holds its code, and the SHA-256 of that code."""
-    origin, code, sha256 = source
-    return Report(
-        kind=kind,
-        name=name,
-        origin=origin,
-        source=code,
-        sha256=sha256,
-        mixmark=VERSION,
-        created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-        devices=tuple(devices),
-        verdicts=results,
-    )
+def chosen(kind: registry.Kind, asked: str) -> Plugin:
+    """The plugin that is asked for by its name, or as FILE:CLASS. Raises UsageError if there is none."""
+    is_spec = registry.is_spec(asked)
+    found = registry.find(kind, [asked] if is_spec else [])
+    names = [registry.name_of_spec(asked) if is_spec else asked]
+    return found[next(iter(choose_by_name(registry.singular(kind), names, found)))]
 
 
-def apply(check: Check[Trials], trials: Trials) -> CheckResult:
-    """Applies a check. A failure of a worker and a MixmarkError of the plugin are failures; any other error is
-    the kit's own and says nothing about the plugin."""
+def apply(check: Check[Trials], trials: Trials, runs_here: bool = False) -> CheckResult:
+    """Applies a check. A failure of a worker and a MixmarkError of the plugin are failures. Any other error is the
+    kit's own and says nothing about the plugin, unless the plugin's code runs in this process (`runs_here`)."""
     state: State = "failed"
     try:
         state, message = "passed", check(trials)
@@ -152,17 +133,38 @@ def apply(check: Check[Trials], trials: Trials) -> CheckResult:
     except NotChecked as error:
         state, message = "not checked", str(error)
     except Exception as error:
-        state, message = "not checked", f"the kit broke: {error_text(error)}"
+        state = "failed" if runs_here else "not checked"
+        message = f"it raised {error_with_line(error)}" if runs_here else f"the kit broke: {error_text(error)}"
     name = check.__name__
     return CheckResult(check=name, state=state, message=plain(message, MAX_MESSAGE), docs=f"{PAGE}#{name}")
 
 
-def apply_all(
-    checks: Iterable[Check[Trials]], trials: Trials, on_check: Callable[[str], None]
-) -> tuple[CheckResult, ...]:
-    """Applies checks one after the other. on_check: gets the name of each check before it begins."""
-    results = []
+def checked(
+    plugin: Plugin,
+    python: str,
+    devices: Sequence[Device],
+    checks: Iterable[Check[Trials]],
+    trials: Trials,
+    on_check: Callable[[str], None],
+    runs_here: bool = False,
+) -> Report:
+    """Applies checks one after the other. python: the interpreter of the plugin. on_check: gets the name of each check
+    before it begins. runs_here: see `apply`."""
+    verdicts = []
     for check in checks:
         on_check(check.__name__)
-        results.append(apply(check, trials))
-    return tuple(results)
+        verdicts.append(apply(check, trials, runs_here))
+    identity = registry.identity(plugin, python)
+    return Report.model_validate(
+        {
+            "kind": registry.singular(plugin.kind),
+            "name": plugin.name,
+            "origin": identity.origin,
+            "source": identity.source,
+            "sha256": identity.sha256,
+            "mixmark": VERSION,
+            "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+            "devices": tuple(devices),
+            "verdicts": tuple(verdicts),
+        }
+    )

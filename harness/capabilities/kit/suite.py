@@ -6,11 +6,11 @@ does: in workers, with audits.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import wraps
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,19 +24,17 @@ from mixmark.harness.capabilities.kit.report import (
     CheckFailed,
     NotChecked,
     Report,
-    apply_all,
+    checked,
+    chosen,
     fail_for,
     fail_if,
-    new_report,
     trial,
 )
 from mixmark.harness.contracts.errors import (
-    MixmarkError,
     PluginError,
     Unsupported,
     UsageError,
     WrongOutput,
-    choose_by_name,
 )
 from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.protocols import Adapter, Array, Feed, Runner, Suite, Use, Weights
@@ -46,10 +44,8 @@ from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.audit import CPU
 from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.calls import error_with_line
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import load_generator
-from mixmark.harness.worker.failures import WorkerFailed
 
 ENGINE = Plugin("adapters", "counted", "mixmark.harness.adapters.torch.counted:Counted", "")
 ADAPTERS = ("torch", "onnxruntime")
@@ -378,29 +374,10 @@ CHECKS: tuple[Check[SuiteTrials], ...] = (
 
 def report(suite: str, config: Path | None, on_check: Callable[[str], None]) -> Report:
     """See `kit.check_suite`."""
-    configured = configuration.load(config)
-    is_spec = registry.is_spec(suite)
-    found = registry.find("suites", [suite] if is_spec else [])
-    (name,) = choose_by_name("suite", [registry.name_of_spec(suite) if is_spec else suite], found)
-    identity = registry.identity(found[name])
+    plugin, configured = chosen("suites", suite), configuration.load(config)
     with ExitStack() as stack:
-        results = apply_all(map(blamed, CHECKS), SuiteTrials(found[name], configured, stack), on_check)
-    return new_report("suite", name, (identity.origin, identity.source, identity.sha256), (), results)
-
-
-def blamed(check: Check[SuiteTrials]) -> Check[SuiteTrials]:
-    """The check, with an error of the suite's own code as a failure."""
-
-    @wraps(check)
-    def checked(trials: SuiteTrials) -> str:
-        try:
-            return check(trials)
-        except (CheckFailed, NotChecked, MixmarkError, WorkerFailed):
-            raise
-        except Exception as error:
-            raise CheckFailed(f"it raised {error_with_line(error)}") from error
-
-    return checked
+        trials = SuiteTrials(plugin, configured, stack)
+        return checked(plugin, sys.executable, (), CHECKS, trials, on_check, runs_here=True)
 
 
 def _yields(runner: Runner, feed: Feed) -> tuple[Array, ...]:

@@ -18,8 +18,7 @@ from mixmark.harness.contracts.schema import Boundary, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
 from mixmark.harness.judge.energy.total import total, unmeasured
-from mixmark.harness.judge.statistics.distributions import student_t
-from mixmark.harness.judge.statistics.intervals import CONFIDENCE
+from mixmark.harness.judge.statistics.intervals import CONFIDENCE, student_t
 
 
 @dataclass(frozen=True)

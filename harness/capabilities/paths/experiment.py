@@ -49,7 +49,7 @@ class MeasurePaths(Experiment):
         record = PathRecord.model_validate(found.facts)
         name = f"{record.path.id} beside the mix" if record.beside else record.key
         wrong = record.fault and f"a wrong copy ({record.fault.kind})"
-        return f"path {name}: {record.failure.cause if record.failure else wrong or 'measured'}"
+        return f"path {name}: {record.failure.message if record.failure else wrong or 'measured'}"
 
     def figures(self, judged: Assessment) -> tuple[PathFigures, ...] | None:
         return paths(judged.result, judged.solos, judged.score, judged.doubts) or None

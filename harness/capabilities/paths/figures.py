@@ -147,7 +147,7 @@ def _mix_left(
     if score is None or score.mixes_per_hour is None or phase is None:
         return None, "the mixed runs have no rate"
     if record.failure:
-        return None, f"the copies ended: {record.failure.cause}"
+        return None, f"the copies ended: {record.failure.message}"
     if record.fault:
         return None, f"the copies ended: {record.fault.kind}"
     run = run_of(result, score.mix, phase, doubts)
@@ -185,7 +185,7 @@ def _figures(record: PathRecord, result: Result) -> PathFigures:
     if len(small) < 2 or not large:
         why = "no copy was four times as large as the last cache" if cache_bytes else "the last cache's size is unknown"
         why = why if len(sizes) >= 1 + record.alone else "fewer than two sizes"
-        return replace(found, reason=record.failure.cause if record.failure else why)
+        return replace(found, reason=record.failure.message if record.failure else why)
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
     if latency is None or bandwidth is None:

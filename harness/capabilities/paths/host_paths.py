@@ -21,6 +21,8 @@ from mixmark.harness.capabilities.paths.contract import Copy, DataPath, End
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import HOST_POOL, Absent
+from mixmark.harness.resources import cpus
+from mixmark.harness.resources.files import text
 
 NODES = Path("/sys/devices/system/node")
 TRIALS = 5
@@ -156,14 +158,11 @@ class HostPaths:
     name = "host"
 
     def paths(self) -> Iterable[DataPath | Absent]:
-        yield DataPath(id="host/copy", source=HOST_POOL, destination=HOST_POOL, through_caches=True)
-        for id, changed in (("host/bf16-fp32", "number format"), ("host/heads-tokens", "layout")):
-            ends = {"source": HOST_POOL, "destination": HOST_POOL, "through_caches": True}
-            yield DataPath.model_validate({"id": id, "converts": changed, **ends})
+        yield _path("copy")
+        yield _path("bf16-fp32", converts="number format")
+        yield _path("heads-tokens", converts="layout")
         if sys.platform != "win32":
-            yield DataPath(
-                id="host/process", source=HOST_POOL, destination=HOST_POOL, route="staged", through_caches=True
-            )
+            yield _path("process", route="staged")
         else:
             yield Absent(kind="path", name="host/process", reason="the system shares no memory with a forked process")
         nodes = self._nodes()
@@ -171,8 +170,7 @@ class HostPaths:
             yield Absent(kind="path", name="host/node", reason="no path: the system shows one NUMA node")
         for first in nodes if len(nodes) > 1 else ():
             for second in nodes:
-                ends = {"source": f"host/{first}", "destination": f"host/{second}", "through_caches": True}
-                yield DataPath.model_validate({"id": f"host/{first}-{second}", **ends})
+                yield _path(f"{first}-{second}", source=f"host/{first}", destination=f"host/{second}")
 
     def open(self, path: str, size_bytes: int) -> AbstractContextManager[Copy]:
         if path == "host/process":
@@ -188,15 +186,15 @@ class HostPaths:
         """The usable hardware threads of each NUMA node that has some."""
         if sys.platform != "linux":
             return {}
-        usable = os.sched_getaffinity(0)
-        found = {each.name: _numbers((each / "cpulist").read_text()) & usable for each in sorted(NODES.glob("node*"))}
+        folders = sorted(NODES.glob("node*"))
+        found = {each.name: {*cpus.listed(text(each / "cpulist"))} & {*cpus.usable()} for each in folders}
         return {name: threads for name, threads in found.items() if threads}
 
 
-def _numbers(text: str) -> set[int]:
-    """0-2,5 as {0, 1, 2, 5}."""
-    ranges = [each.split("-") for each in text.strip().split(",") if each]
-    return {number for ends in ranges for number in range(int(ends[0]), int(ends[-1]) + 1)}
+def _path(id: str, **more: str) -> DataPath:
+    """A path of host memory; from and to the whole of it, unless more is said."""
+    ends = {"source": HOST_POOL, "destination": HOST_POOL, "through_caches": True}
+    return DataPath.model_validate({"id": f"host/{id}", **ends, **more})
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from math import prod
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -166,25 +166,26 @@ def measured(
     largest_bytes: sizes above do not fit into memory. sizes: None means all.
     """
     samples: list[CopySample] = []
-    fault = failure = None
-    for size in sizes or SIZES:
-        try:
+    with _noted() as problem:
+        for size in sizes or SIZES:
             if size > largest_bytes:
                 raise Unsupported(f"copies of {size} bytes do not fit into the free memory", "end other programs")
             copies.open(path.id, size)
             samples += _of_size(size, copies, data)
-        except Faulty as found:
-            fault = found.fault
-            break
-        except MixmarkError as error:
-            failure = _failure(error)
-            break
-    return PathRecord(path=path, samples=tuple(samples), fault=fault, failure=failure)
+    return PathRecord(path=path, samples=tuple(samples), **problem)
 
 
-def _failure(error: MixmarkError) -> Failure:
-    kind: Literal["unsupported", "raised"] = "unsupported" if isinstance(error, Unsupported) else "raised"
-    return Failure(kind=kind, message=str(error), hint=error.hint)
+@contextmanager
+def _noted() -> Iterator[dict[str, Any]]:
+    """Yields the fields of a `PathRecord` about what ends the block: a wrong copy, or a failure."""
+    problem: dict[str, Any] = {}
+    try:
+        yield problem
+    except Faulty as found:
+        problem["fault"] = found.fault
+    except MixmarkError as error:
+        kind: Literal["unsupported", "raised"] = "unsupported" if isinstance(error, Unsupported) else "raised"
+        problem["failure"] = Failure(kind=kind, message=str(error), hint=error.hint)
 
 
 def opposed(
@@ -198,15 +199,12 @@ def opposed(
     """Measures the largest size of a path that fits, while another process copies on the way back. Nothing counts if
     that process fails, or if its copies are wrong."""
     size = max((each for each in SIZES if each <= largest_bytes), default=SIZES[0])
-    try:
+    with _noted() as problem:
         opposing = SteadyCopies(CopyWork(path=back.id, size_bytes=size), other, data)
         with opposing.going_on():
             record = measured(path, copies, data, largest_bytes, (size,))
         opposing.check()
-    except Faulty as found:
-        record = PathRecord(path=path, fault=found.fault)
-    except MixmarkError as error:
-        record = PathRecord(path=path, failure=_failure(error))
+    record = PathRecord(path=path, **problem) if problem else record
     return record.model_copy(update={"opposing": back.id})
 
 
@@ -260,18 +258,13 @@ class SteadyCopies:
         """The copies within the window of a phase of the mix: SAMPLES samples of equally many calls. No sample counts
         if a copy was wrong or the plugin failed, since the mix then ran without copies."""
         samples: list[CopySample] = []
-        fault = failure = None
-        try:
+        with _noted() as problem:
             self.check()
             inside = [(begin, end) for begin, end in self._calls_ns if begin_ns <= begin and end <= end_ns]
             for calls in filter(len, np.array_split(np.array(inside), SAMPLES)):
                 took_ns, copies = int(calls[-1, 1] - calls[0, 0]), OPPOSING * len(calls)
                 samples.append(CopySample(size_bytes=self._work.size_bytes, copies=copies, ns=took_ns))
-        except Faulty as found:
-            fault = found.fault
-        except MixmarkError as error:
-            failure = _failure(error)
-        return PathRecord(path=self._path, beside=phase, samples=tuple(samples), fault=fault, failure=failure)
+        return PathRecord(path=self._path, beside=phase, samples=tuple(samples), **problem)
 
     def duty(self) -> Iterator[DutyWindow]:
         """A window for each of DUTIES."""
@@ -293,7 +286,7 @@ def _metered(
     alone: PathRecord, copies: Copies, data: Data, meters: Meters, name: str
 ) -> tuple[PathRecord, Metering | None]:
     """Copies the largest measured size at each of DUTIES while the meters are read. name: of the metering."""
-    try:
+    with _noted() as problem:
         steady = SteadyCopies(CopyWork(path=alone.path.id, size_bytes=alone.samples[-1].size_bytes), copies, data)
         meters.begin()
         try:
@@ -301,10 +294,8 @@ def _metered(
         finally:
             metering = meters.drain(name)
         steady.check()
-    except Faulty as found:
-        return alone.model_copy(update={"fault": found.fault}), None
-    except MixmarkError as error:
-        return alone.model_copy(update={"failure": _failure(error)}), None
+    if problem:
+        return alone.model_copy(update=problem), None
     return alone.model_copy(update={"duty": windows, "metering": name}), metering
 
 

@@ -2,12 +2,13 @@
 or from a datasheet.
 
 A datasheet gives a bound: no feed is faster than its floating-point operations at the device's peak, nor than its bytes
-at the bandwidth of its memory (Williams et al., Roofline, CACM 52(4), 2009). The planner computes with a stated
-fraction of the bound, whose interval ends at the bound.
+at the bandwidth of its memory (Williams et al., Roofline, CACM 52(4), 2009). The operations and bytes are those of the
+suite's own cost model. The planner computes with a stated fraction of the bound, whose interval ends at the bound.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,15 +17,19 @@ from pathlib import Path
 
 from mixmark.harness.capabilities.plan.machine import ASSUMED, Assumption, Basis, Kind, Speed
 from mixmark.harness.capabilities.plan.prices import Declared
-from mixmark.harness.contracts.errors import UsageError, choose_by_name
+from mixmark.harness.contracts.errors import Unsupported, UsageError, choose_by_name
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Cost
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Tier, WeightClass, weight_class
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.contracts.toml import is_reckonable
+from mixmark.harness.plugins import registry
 
 DATASHEETS = Path(__file__).with_name("datasheets.toml")
 RATIO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*[×x*]\s*(\S.*)")
 GIGA, TERA = 1e9, 1e12
+SIZES = tuple(2**power for power in range(13))
+"""The batch sizes of a suite's workload."""
 
 
 @dataclass(frozen=True)
@@ -160,3 +165,36 @@ def _ratio(name: str, suite: str, text: str, measured: Sequence[Kind]) -> tuple[
     if not rates:
         raise UsageError(f"{name}: no result measures {suite} on {found[2]}", "give units per second")
     return float(found[1]), max(rates, key=lambda rate: rate.estimate)
+
+
+def workload(suite: str, tier: Tier, bits: int) -> Workload | Reason:
+    """A suite's work in each precision of at least `bits` bits and each batch size, or why it is unknown."""
+    batches: list[Batch] = []
+    memory_bytes: dict[str, int] = {}
+    for precision, width in BITS_PER_WEIGHT.items():
+        if (own := weight_class(precision)) < bits:
+            continue
+        try:
+            built = _built_in(suite, tier, own)
+        except Unsupported:  # it has no weights of this class
+            continue
+        if built is None:
+            return "its cost model is not of Mixmark: give its rate"
+        weights = built.weights()
+        values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())
+        memory_bytes[precision] = values * width // 8
+        for size in SIZES if "offline" in built.scenarios else (1,):
+            batches.append(Batch(precision, built.units(size), tuple(built.costs(precision, size))))
+    return Workload(batches, memory_bytes)
+
+
+def answer_units(suite: str, tier: Tier) -> int:
+    """The units of one feed with one sample: the tokens of an answer. 1 if it is unknown."""
+    built = _built_in(suite, tier, 16)
+    return 1 if built is None else built.units(1)
+
+
+def _built_in(suite: str, tier: Tier, own: WeightClass) -> Suite | None:
+    """A suite of Mixmark: no other package's code runs for a plan."""
+    plugin = registry.find("suites").get(suite)
+    return registry.load_suite(suite, tier, weight_class=own) if plugin and plugin.built_in else None

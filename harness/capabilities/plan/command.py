@@ -141,7 +141,6 @@ def plan(
     from mixmark.harness.capabilities.plan import assumed, catalogue, text
     from mixmark.harness.capabilities.plan import outlook as outlooks
     from mixmark.harness.capabilities.plan.machine import Energy, Planner
-    from mixmark.harness.capabilities.plan.workloads import workload
     from mixmark.reporters import summary
 
     form = form_of(format_, False, as_json)
@@ -163,7 +162,7 @@ def plan(
     named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
 
     def assume(declared: dict[str, Declared], measured: list[Kind]) -> list[Kind]:
-        workloads = {suite: workload(suite, mix.tier, int(bits)) for suite in mix.units}
+        workloads = {suite: assumed.workload(suite, mix.tier, int(bits)) for suite in mix.units}
         asked = {name: own for name, own in declared.items() if name in named or not more["add"]}
         return list(assumed.kinds(named, asked, workloads, measured, fraction))
 
@@ -224,7 +223,7 @@ def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tu
 
 def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequence[Source]) -> tuple[Mix, bool]:
     """The mix, and whether it is the work of an hour that the user named."""
-    from mixmark.harness.capabilities.plan.workloads import answer_units
+    from mixmark.harness.capabilities.plan.assumed import answer_units
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.plan import mixes
 

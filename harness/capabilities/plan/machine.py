@@ -224,6 +224,13 @@ class Planner:
             raise self._contradiction(limits) from None
         return self._answered(question, limits, program, best, gap)
 
+    def answer_if_any(self, question: Question, limits: Limits) -> Answer | None:
+        """The best machine. None if no machine keeps the limits."""
+        try:
+            return self.answer(question, limits)
+        except MixmarkError:
+            return None
+
     def _program(self, limits: Limits) -> _Program:
         """The low ends of the rates must meet a demand."""
         return _Program(self, limits, 0 if limits.mixes_per_hour is None else -1)
@@ -235,15 +242,13 @@ class Planner:
 
     def alone(self, question: Question, limits: Limits) -> dict[str, Answer]:
         """For each kind, the answer if its devices do all the work, in any hosts."""
-        found = {}
+        found: dict[str, Answer] = {}
         for kind in self.kinds:
             kinds = [each if each is kind else replace(each, speeds=()) for each in self.kinds]
             kinds = [each for each in kinds if each is kind or (each.is_host and not kind.is_host)]
             if self.mix_units.keys() <= {speed.suite for speed in kind.speeds}:
-                try:
-                    found[kind.name] = replace(self, kinds=kinds).answer(question, limits)
-                except MixmarkError:  # this kind alone cannot do the work
-                    continue
+                answer = replace(self, kinds=kinds).answer_if_any(question, limits)
+                found |= {kind.name: answer} if answer else {}
         return found
 
     def front(self, limits: Limits, steps: int = 6) -> list[Answer]:
@@ -253,20 +258,12 @@ class Planner:
         price = best.price or 0
         prices = [price * step / steps for step in range(1, steps + 1)] if price else [limits.budget]
         found = []
-        for budget in prices:
-            within = replace(limits, budget=budget)
-            try:
-                top = self.answer("most", within)
-            except MixmarkError:  # the budget or the power is too small for any machine
-                continue
+        for within in (replace(limits, budget=budget) for budget in prices):
+            top = self.answer_if_any("most", within)
             found.append(top)
-            for part in CAPS if top.watts else ():
-                capped = replace(within, watts=(top.watts or 0) * part)
-                try:
-                    found.append(self.answer("most", capped))
-                except MixmarkError:
-                    continue
-        return _undominated(found)
+            if top and top.watts:
+                found += [self.answer_if_any("most", replace(within, watts=top.watts * part)) for part in CAPS]
+        return _undominated([answer for answer in found if answer])
 
     def check_suites(self) -> None:
         """Raises UsageError if a suite of the mix runs on no kind."""
@@ -305,10 +302,10 @@ class Planner:
         counts = {kind.name: n for kind in self.kinds if (n := round(best[program.at["count", kind.name]]))}
         own = [kind for kind in self.kinds if kind.name in counts]
         best, planned = program.trimmed(best, None if question == "most" else limits.mixes_per_hour)
-        watts = float(program.dense(program.power()) @ best) if all(kind.has_watts for kind in own) else None
+        watts = float(program.power() @ best) if all(kind.has_watts for kind in own) else None
         energy_cost = None
         if watts is not None and self.energy is not None:
-            mean_watts = float(program.dense(program.power(self.energy.mean_load)) @ best)
+            mean_watts = float(program.power(self.energy.mean_load) @ best)
             energy_cost = mean_watts * self.energy.per_watt
         full = Limits(watts=limits.watts, at_least=counts, at_most=counts)
         low, estimate, high = (self._at_full_load(own, full, level) for level in LEVELS)
@@ -432,10 +429,14 @@ class _Program:
                 yield {at["bought", kind.name]: 1.0, at["count", kind.name]: -1.0}, -float(kind.owned), math.inf
         if limits.mixes_per_hour is not None:
             yield {at["mixes", ""]: 1.0}, limits.mixes_per_hour / HOUR_S / self.ell, math.inf
-        counts = {at["count", kind.name]: float(kind.rack_units or 0) for kind in self.kinds}
-        for most, row in ((limits.budget, self.prices()), (limits.watts, self.power()), (limits.rack_units, counts)):
+        units = self._dense({at["count", kind.name]: kind.rack_units or 0.0 for kind in self.kinds})
+        for most, row in ((limits.budget, self.prices()), (limits.watts, self.power()), (limits.rack_units, units)):
             if most is not None:
-                yield {column: value / (most or 1) for column, value in row.items()}, -math.inf, float(most > 0)
+                yield (
+                    {column: row[column] / (most or 1) for column in np.flatnonzero(row).tolist()},
+                    -math.inf,
+                    float(most > 0),
+                )
         if limits.hosts is not None:
             yield {at["count", host.name]: 1.0 for host in self.hosts}, -math.inf, limits.hosts
         for kind in self.kinds:
@@ -443,30 +444,31 @@ class _Program:
             yield {at["count", kind.name]: 1.0}, float(least), math.inf
             yield {at["count", kind.name]: 1.0}, -math.inf, float(most)
 
-    def prices(self) -> dict[int, float]:
+    def prices(self) -> Any:
         """The price of one in each column."""
         columns = ((self.at.get(("bought", kind.name), self.at["count", kind.name]), kind) for kind in self.kinds)
-        return {column: kind.price for column, kind in columns if kind.price is not None}
+        return self._dense({column: kind.price or 0.0 for column, kind in columns})
 
-    def power(self, load: float = 1.0) -> dict[int, float]:
+    def power(self, load: float = 1.0) -> Any:
         """The watts of one in each column. load: the fraction of their time that devices work."""
         idle = {self.at["count", kind.name]: kind.idle_watts or 0.0 for kind in self.kinds}
-        return idle | {column: load * (self.kinds[k].speeds[s].extra_watts or 0.0) for column, k, _, s in self._times}
+        extra = {column: load * (self.kinds[k].speeds[s].extra_watts or 0.0) for column, k, _, s in self._times}
+        return self._dense(idle | extra)
+
+    def _dense(self, row: Mapping[int, float]) -> Any:
+        values = np.zeros(len(self.columns))
+        for column, value in row.items():
+            values[column] = value
+        return values
 
     def goal(self, question: Question) -> Any:
         """The objective, to be minimised."""
-        goal = np.zeros(len(self.columns))
         if question == "most":
-            goal[self.at["mixes", ""]] = -1
-            return goal
+            return self._dense({self.at["mixes", ""]: -1.0})
         if question == "efficient":
-            return self.dense(self.power())
-        for column, price in self.prices().items():
-            goal[column] += price
-        if self.energy:
-            for column, watts in self.power(self.energy.mean_load).items():
-                goal[column] += watts * self.energy.per_watt
-        return goal
+            return self.power()
+        energy = self.power(self.energy.mean_load) * self.energy.per_watt if self.energy else 0.0
+        return self.prices() + energy
 
     def solve(self, goal: Any, size: float | None = None) -> tuple[Any, float]:
         """Returns the values of all columns, and a lower bound of the goal. Raises _Infeasible.
@@ -529,7 +531,7 @@ class _Program:
         values, bound = self.solve(goal)
         reached = float(goal @ values)
         if question == "cheapest" and all(kind.has_watts for kind in self.kinds) and not self.energy:
-            values = self.settled(values, self.dense(self.power()))
+            values = self.settled(values, self.power())
         return values, _gap(abs(reached - bound), abs(reached))
 
     def _most_per_joule(self) -> tuple[Any, float | None]:
@@ -545,7 +547,7 @@ class _Program:
     def _climbed(self, whole: bool, enough: float = math.inf) -> tuple[Any, float, float]:
         """Dinkelbach's algorithm, as in `plan.placement`: the values, their mixes per joule, and the bound of mixes −
         efficiency · watts. It stops early at the efficiency `enough`."""
-        mixes, watts = -self.goal("most"), self.dense(self.power())
+        mixes, watts = -self.goal("most"), self.power()
         best = self.solve(-mixes)[0] if whole else self._milp(-mixes, whole=False).x
         while True:
             size, drawn = float(mixes @ best), float(watts @ best)
@@ -558,12 +560,6 @@ class _Program:
             if float(mixes @ values) <= efficiency * (1 + EXACT) * float(watts @ values):
                 return best, efficiency, max(0.0, -bound - size / 2)
             best = values
-
-    def dense(self, row: Mapping[int, float]) -> Any:
-        values = np.zeros(len(self.columns))
-        for column, value in row.items():
-            values[column] = value
-        return values
 
     def per_hour(self, values: Any) -> float:
         return float(values[self.at["mixes", ""]]) * self.ell * HOUR_S

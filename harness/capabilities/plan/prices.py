@@ -26,6 +26,7 @@ from mixmark.harness.capabilities.plan.machine import Kind
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Fact, Precision
 from mixmark.harness.contracts.toml import read_toml
+from mixmark.harness.plan.mixes import words_of
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -70,11 +71,8 @@ def load(path: Path) -> tuple[dict[str, Declared], str | None]:
         try:
             found[name] = Declared.model_validate(table)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "it"
-            raise UsageError(
-                f"{path}: {name}: {where}: {first['msg']}", "docs/capabilities/plan/plan.md lists the figures"
-            ) from error
+            hint = "docs/capabilities/plan/plan.md lists the figures"
+            raise UsageError(f"{path}: {name}: {words_of(error)}", hint) from error
     return found, found.pop("currency").currency
 
 

@@ -161,7 +161,7 @@ def _address(what: str, options: Mapping[str, str]) -> SplitResult:
         raise UsageError(f"{what} takes no account inside of url", hint="give user and password_env")
     if found.fragment:
         raise UsageError(f"{what} takes no # in url", hint="a browser does not send what follows it")
-    return found
+    return found._replace(netloc=found.netloc.replace("%25", "%"))  # of the zone of an IPv6 address, by RFC 6874
 
 
 def _account(what: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str]:

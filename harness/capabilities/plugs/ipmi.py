@@ -18,6 +18,7 @@ from pathlib import Path
 from mixmark.harness.capabilities.plugs.polled import PATIENCE_S, Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, refuse_options
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.meters.declared import Declared
 
 ROOT = Path("/")
 DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
@@ -30,30 +31,26 @@ STATE = re.compile(r"Power reading state is\s*:\s*(\w+)", re.IGNORECASE)
 class Ipmi(Polled):
     """root: the file system that is searched for the controller's device."""
 
-    name = id = "ipmi"
+    name = "ipmi"
+    declared = Declared(name)
 
     def __init__(self, options: Mapping[str, str], root: Path = ROOT) -> None:
         refuse_options("the meter ipmi", options)
         self._root = root
 
     def find(self) -> Found:
-        self._refuse_unavailable()
-        if _ask() <= 0:
-            raise MixmarkError("the controller says 0 W: it has no power sensor")
-        return Found(_ask, "IPMI DCMI 1.5, Get Power Reading, by ipmitool")
-
-    def _refuse_unavailable(self) -> None:
         """Raises MixmarkError if the controller cannot be asked, with the command that changes it."""
         device = next((path for name in DEVICES if (path := self._root / name).exists()), None)
         if device is None:
             raise MixmarkError("there is no /dev/ipmi0: sudo modprobe ipmi_si ipmi_devintf, if this machine has a BMC")
         if not os.access(device, os.R_OK | os.W_OK):
-            raise MixmarkError(
-                f"only root may use it: sudo setfacl -m u:$USER:rw {device}; that lets you do all that a BMC can, "
-                "switching the machine off included"
-            )
+            allow = f"sudo setfacl -m u:$USER:rw {device}; that lets you do all that a BMC can"
+            raise MixmarkError(f"only root may use it: {allow}, switching the machine off included")
         if shutil.which(COMMAND[0]) is None:
             raise MixmarkError("ipmitool is not installed: sudo apt install ipmitool")
+        if _ask() <= 0:
+            raise MixmarkError("the controller says 0 W: it has no power sensor")
+        return Found(_ask, "IPMI DCMI 1.5, Get Power Reading, by ipmitool")
 
 
 def _ask() -> float:

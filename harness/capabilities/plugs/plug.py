@@ -9,7 +9,8 @@
     tasmota         user and password_env, if it asks for a password
     homeassistant   url of the entity, …/api/states/sensor.plug_power; token_env
     fritz           url of the FRITZ!Box, ain of the plug, user and password_env
-    json            any reply: power = "path.to.watts" or energy = "path.to.counter", with unit
+    json            any reply: power = "path.to.watts" or energy = "path.to.counter", with unit unless
+                    the path names it
 
 A device with several readings is refused until power (or energy) names one of them, or url the component.
 password_env and token_env name environment variables: a password is never written down. `read = "energy"` reads the
@@ -25,23 +26,22 @@ from __future__ import annotations
 import pkgutil
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Literal
 from urllib.parse import quote
 
 from mixmark.harness.capabilities.plugs import http
 from mixmark.harness.capabilities.plugs.fritz import FritzBox
 from mixmark.harness.capabilities.plugs.polled import Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
-from mixmark.harness.meters import common
-from mixmark.harness.meters.common import POWER, choice_option, number_option
+from mixmark.harness.meters import declared
+from mixmark.harness.meters.declared import choice_option
+from mixmark.harness.meters.units import POWER, UNITS, unit_of
 
-OPTIONS = ("name", "kind", "url", "boundary", "covers", "accuracy", "verify")
+OPTIONS = (*declared.OPTIONS, "kind", "url", "verify")
 QUANTITIES = ("power", "energy")
-BOUNDARIES = ("wall", "node")
-UNITS = {**common.UNITS, "Ws": 1.0, "Wmin": 60.0}
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ class Plug(Polled):
             raise UsageError("the meter plug needs kind", hint=f"it is one of {', '.join(RECIPES)}")
         self._kind, self._recipe, self._options = kind, RECIPES[kind], options
         refuse_options(f"a plug of the kind {kind}", options, (*OPTIONS, *self._recipe.options))
-        self.id = f"plug/{options['name']}" if "name" in options else "plug"
+        self.declared = declared.declared("plug", options, ("wall", "node"))
         self.every_s = self._recipe.every_s
         given = [name for name in QUANTITIES if name in options]
         self._quantity = choice_option("plug", options, "read", QUANTITIES) or (given or ["power"])[0]
         if given not in ([], [self._quantity]):
             raise UsageError("the meter plug takes one of power and energy, and read as the same")
         if not self._recipe.readings:
-            self._recipe = replace(self._recipe, readings=_declared(options, given))
+            self._recipe = replace(self._recipe, readings=_named(options, given))
         client = FritzBox if self._recipe.account == "session" else http.Client
         self._client = client("the plug", options, environment, account=self._recipe.account)
         at = self._client.at
@@ -92,14 +92,11 @@ class Plug(Polled):
         url_fits = self._recipe.url in (None, "path" if self._address else "bare")
         if not url_fits or any(name not in options for name in self._recipe.needs):
             raise UsageError(f"a plug of the kind {kind} needs {self._recipe.needed}")
-        self.boundary = cast(Literal["wall", "node"], choice_option("plug", options, "boundary", BOUNDARIES) or "wall")
-        self.covers = [*filter(None, options.get("covers", "").replace(" ", "").split(","))]
-        self.accuracy = number_option("plug", options, "accuracy")
 
     @staticmethod
-    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Sequence[str]:
+    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Iterator[str]:
         """What its section in mixmark.toml lacks, by a trial."""
-        return () if "accuracy" in options else ['# accuracy = "1%"   # as its maker declares it']
+        return declared.proposals(options)
 
     def find(self) -> Found:
         replies = self._replies()
@@ -165,12 +162,16 @@ class Plug(Polled):
                     raise MixmarkError(f"the plug's reply says {name} = {ascii(value)[:60]}: {meaning}")
 
 
-def _declared(options: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
+def _named(options: Mapping[str, str], given: Sequence[str]) -> dict[str, str]:
     """The reading that the section names, and its unit. Raises UsageError if they do not fit."""
-    unit = choice_option("plug", options, "unit", UNITS) or ("W" if given == ["power"] else None)
-    if len(given) != 1 or unit is None or (given == ["power"]) != (unit in POWER):
-        raise UsageError(
-            "a plug of the kind json needs power or energy, the path of a number, and its unit",
-            hint='such as power = "status.watts", or energy = "total" with unit = "kWh"',
-        )
-    return {rf"\S* {re.escape(options[given[0]])}": unit}
+    hint = 'such as power = "status.watts", or energy = "total" with unit = "kWh"'
+    if len(given) != 1:
+        raise UsageError("a plug of the kind json needs power or energy, the path of a number", hint)
+    path = options[given[0]]
+    try:
+        unit = unit_of(path, options.get("unit"))
+    except ValueError as error:
+        raise UsageError(f"a plug of the kind json: {error}", hint) from None
+    if (unit in POWER) != (given == ["power"]):
+        raise UsageError(f"a plug of the kind json: {unit} is no unit of {given[0]}", hint)
+    return {rf"\S* {re.escape(path)}": unit}

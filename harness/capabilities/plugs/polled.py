@@ -15,36 +15,31 @@ from typing import Literal
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.common import all_ids
+from mixmark.harness.meters.common import absent
+from mixmark.harness.meters.declared import Declared
 
 FRESH_NS = 1_000_000_000  # an older reply is from before the measurement, and is dropped
 PATIENCE_S = 5.0  # the limit of one reply
 MOST_FAILURES = 3  # in a row, after which the meter is lost: controllers are sometimes busy
-
-Ask = Callable[[], float]
-"""Returns watts or joules. Raises OSError or MixmarkError."""
 
 
 @dataclass(frozen=True)
 class Found:
     """A reading that a meter gives."""
 
-    ask: Ask
+    ask: Callable[[], float]
+    """Returns watts or joules. Raises OSError or MixmarkError."""
     source: str
     quantity: Literal["power", "energy"] = "power"
 
 
 class Polled:
-    """The common part of these meters. As it stands, it is that of a controller, which reads the whole machine."""
+    """The common part of these meters. A subclass sets `declared` and finds the reading."""
 
-    name: str
-    id: str
+    declared: Declared
     every_s = 1.0
     """Between two questions."""
-    boundary: Literal["wall", "node"] = "node"
     method: Literal["integrated", "external"] = "integrated"
-    covers: Sequence[str] = ()
-    accuracy: float | None = None
 
     def find(self) -> Found:
         """Asks the meter once. Raises OSError or MixmarkError if it gives no reading."""
@@ -54,19 +49,10 @@ class Polled:
         try:
             found = self.find()
         except (OSError, MixmarkError) as error:
-            yield Absent(kind="meter", name=self.id, reason=str(error))
+            yield absent(self.declared.id, str(error))
             return
         self._poll = Poll(found.ask, round(self.every_s * 1e9))
-        yield Domain(
-            id=self.id,
-            meter=self.name,
-            covers=tuple(self.covers or all_ids(devices)),
-            boundary=self.boundary,
-            quantity=found.quantity,
-            method=self.method,
-            accuracy=self.accuracy,
-            source=found.source,
-        )
+        yield self.declared.domain(devices, found.quantity, found.source, self.method)
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return self._poll.take()
@@ -75,7 +61,7 @@ class Polled:
 class Poll:
     """Asks in a separate thread, each `every_ns` at the earliest."""
 
-    def __init__(self, ask: Ask, every_ns: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, ask: Callable[[], float], every_ns: int, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self._ask, self._every_ns, self._clock = ask, every_ns, clock
         self._asked_ns = -every_ns
         self._thread: threading.Thread | None = None

@@ -23,6 +23,7 @@ from mixmark.harness.capabilities.plugs import http
 from mixmark.harness.capabilities.plugs.polled import Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.meters.declared import Declared
 
 OPTIONS = ("url", "user", "password_env", "chassis", "power", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -34,7 +35,8 @@ WHOLE = ("", "Chassis")
 
 
 class Redfish(Polled):
-    name = id = "redfish"
+    name = "redfish"
+    declared = Declared(name)
     needs_section = True
 
     def __init__(self, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:

@@ -178,15 +178,11 @@ class Failure(Fact):
     """How the measurement failed. A `refused` or `unsupported` measurement was not attempted."""
     message: str
     hint: str = ""
+    """What the reader can do, or which log says more, and its last line."""
 
     @property
     def attempted(self) -> bool:
         return self.kind not in ("refused", "unsupported")
-
-    @property
-    def cause(self) -> str:
-        """The message without what a log says, which follows its first semicolon."""
-        return self.message.partition("; ")[0]
 
 
 ClockReason = Literal[
@@ -439,6 +435,11 @@ class Record(Fact):
     error: Failure | None = None
     cut_short: Failure | None = None
     """The error that ended this share of a mixed phase early. Finished feeds are kept."""
+
+    @property
+    def audited(self) -> bool:
+        """Whether its outputs were compared with the reference, and all of them passed."""
+        return self.audit is not None and self.audit.passed
 
     @property
     def is_highest_rate(self) -> bool:

@@ -370,23 +370,19 @@ def _unmatched(
     for work in (work for work in base_works if work not in works):
         differing = [differences(work.facts(), similar.facts()) for similar in works if similar.suite == work.suite]
         yield Uncompared(
-            side.label, _about(work), f"{side.label} has no valid route{_instead(work.suite, side, differing)}"
+            side.label, work.label, f"{side.label} has no valid route{_instead(work.suite, side, differing)}"
         )
     measured = {work.suite for work in base_works}
     for work in (work for work in works if work.suite not in measured):
         yield Uncompared(
-            side.label, _about(work), f"{baseline.label} has no valid route{_instead(work.suite, baseline, ())}"
+            side.label, work.label, f"{baseline.label} has no valid route{_instead(work.suite, baseline, ())}"
         )
-
-
-def _about(work: SuiteWork) -> str:
-    return f"{work.suite}, {work.scenario}, {work.weight_class}-bit weights"
 
 
 def _instead(suite: str, side: _Side, differing: Sequence[Sequence[str]]) -> str:
     """How a side's most similar valid route differs, or why its routes have no figure."""
     if differing:
         return f" for the same work ({'; '.join(sorted(differing, key=len)[0])})"
-    runs = (run for measurement in side.measurements for run in measurement.runs if run.record.route.suite == suite)
+    runs = (run for measurement in side.measurements for run in measurement.runs if run.solo.route.suite == suite)
     why = next((run.no_figure for run in runs if run.no_figure), None)
     return f": it {why}" if why else ""

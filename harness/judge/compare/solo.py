@@ -17,9 +17,9 @@ import numpy as np
 from mixmark.harness.contracts.figures import Estimate, exponential
 from mixmark.harness.contracts.schema import (
     Device,
+    Int64s,
     LatencyLimits,
     NoiseFloor,
-    Record,
     Result,
     Route,
     ScenarioName,
@@ -32,7 +32,6 @@ from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules.interference import POWER_SAVING
 from mixmark.harness.judge.solo import Solo, grouped, merged
-from mixmark.harness.judge.statistics.distributions import student_t
 from mixmark.harness.judge.statistics.intervals import (
     CONFIDENCE,
     LOWEST_TAIL,
@@ -41,6 +40,7 @@ from mixmark.harness.judge.statistics.intervals import (
     percentile,
     percentile_interval,
     sample_needed,
+    student_t,
 )
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 
@@ -72,6 +72,11 @@ class SuiteWork:
     weight_class: int
     """16, 8 or 4 bits of a weight; fp32 is counted with the 16-bit formats."""
 
+    @property
+    def label(self) -> str:
+        """llm, single-stream, 16-bit weights."""
+        return f"{self.suite}, {self.scenario}, {self.weight_class}-bit weights"
+
     def facts(self) -> dict[str, object]:
         """The values by the names that reports show."""
         values = {**vars(self), "suite_options": dict(self.suite_options)}
@@ -96,7 +101,6 @@ def work_of(solo: Solo) -> SuiteWork:
 class SoloRun:
     """One run of a solo measurement, with everything that decides whether another run did the same work."""
 
-    record: Record
     solo: Solo
     device: Device
     measured: Measurement | None = None
@@ -115,16 +119,14 @@ class SoloRun:
         The throughput of a server is the rate that it was offered. So its figure is the highest rate or, at a fixed
         rate, the inverse of the response time at the percentile of its limits.
         """
-        record, measured = self.record, self.measured
-        if measured is None:
-            assert record.error is not None  # a record has one or the other
-            return None, f"{record.error.kind}: {record.error.message}"
-        if record.scenario != "server":
-            rate_per_s = measured.throughput_per_s
-            return rate_per_s, "throughput" if rate_per_s else "the clock did not tick"
-        if record.rate_trials:
-            return record.rate_per_s, "highest rate"
-        times_ns = latencies_ns(measured.completions)
+        solo = self.solo
+        if solo.failure is not None:
+            return None, f"{solo.failure.kind}: {solo.failure.message}"
+        if solo.scenario != "server":
+            return (solo.speed, "throughput") if solo.units_per_s else (None, "the clock did not tick")
+        if solo.is_highest_rate:
+            return solo.rate_per_s, "highest rate"
+        times_ns = self.latencies_ns
         response_ns = percentile(times_ns, self.tail)
         if not response_ns:
             needed = sample_needed(self.tail)
@@ -134,8 +136,12 @@ class SoloRun:
     @property
     def tail(self) -> float:
         """The percentile of the response times that a server is compared by."""
-        limits = self.record.latency_limits
-        return limits.percentile if limits else LOWEST_TAIL
+        return self.solo.limits.percentile if self.solo.limits else LOWEST_TAIL
+
+    @property
+    def latencies_ns(self) -> Int64s:
+        assert self.measured is not None  # it has no failure
+        return latencies_ns(self.measured.completions)
 
     @property
     def no_figure(self) -> Reason | None:
@@ -157,21 +163,16 @@ class SoloMeasurement:
     """The measurement over its runs."""
 
     @property
-    def record(self) -> Record:
-        """The record of the first run."""
-        return self.runs[0].record
-
-    @property
     def label(self) -> str:
         """The route and the scenario."""
-        return f"{self.record.route.label}, {self.record.scenario}"
+        return f"{self.solo.route.label}, {self.solo.scenario}"
 
     @property
     def problem(self) -> Reason | None:
         """Why the runs have no common figure. None if they are runs of one thing, and each has a figure."""
         if mixed := dict.fromkeys(difference for run in self.runs for difference in different_setup(self.runs[0], run)):
             return f"the runs of {self.result} differ in {'; '.join(mixed)}"
-        without = ((run.record.key, reason) for run in self.runs if (reason := run.no_figure))
+        without = ((run.solo.key, reason) for run in self.runs if (reason := run.no_figure))
         return next((f"{key} of {self.result} {reason}" for key, reason in without), None)
 
     @property
@@ -182,7 +183,7 @@ class SoloMeasurement:
     @property
     def caveat(self) -> Reason | None:
         """What the reader must know if the runs chose different batches. None if they did not."""
-        batches = sorted({run.record.batch for run in self.runs if run.record.batch is not None})
+        batches = sorted({run.solo.batch for run in self.runs if run.solo.batch is not None})
         if len(batches) < 2:
             return None
         chosen = f"the runs of {self.result} chose batches of {', '.join(map(str, batches))}"
@@ -257,7 +258,7 @@ def noise_floors(assessment: Assessment) -> dict[str, float | None]:
     """The noise floor of each solo measurement, by its label: runs 1 and 2 are a pair, runs 3 and 4 are, and so on."""
     found = {}
     for measurement in solo_measurements([assessment]):
-        if runs := {run.record.run: value for run in measurement.runs if (value := run.figure[0])}:
+        if runs := {run.solo.run: value for run in measurement.runs if (value := run.figure[0])}:
             pairs = [(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs]
             found[measurement.label] = noise_floor(pairs)
     return found
@@ -287,14 +288,13 @@ def different_work(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
 
 
 def _work(run: SoloRun) -> dict[str, object]:
-    record = run.record
     return {
         "device kind": run.device.kind,
         "device model": run.device.name,
         **work_of(run.solo).facts(),
-        "precision": record.route.precision,
-        "rate": "max" if record.rate_trials else record.rate_per_s,
-        "latency limits": _limits(record.latency_limits),
+        "precision": run.solo.route.precision,
+        "rate": "max" if run.solo.is_highest_rate else run.solo.rate_per_s,
+        "latency limits": _limits(run.solo.limits),
         "device state": run.state,
     }
 
@@ -320,21 +320,21 @@ def _compared(
     ratio = a.problem or b.problem or ratio_between(a, b)
     if isinstance(ratio, str):
         return Uncompared(candidate, b.label, ratio)
-    floors = [floor for floor in known if floor.tier == b.record.route.tier]
+    floors = [floor for floor in known if floor.tier == b.solo.route.tier]
     floor = max(floors, key=lambda floor: floor.fraction, default=None)
     delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
     verdict, reason = verdict_of(ratio, delta), caveat(a, b)
     single = len(a.runs) == len(b.runs) == 1
     if single and floor is None:
-        verdict, reason = "ambiguous", ONE_RUN.format(b.record.route.tier)
+        verdict, reason = "ambiguous", ONE_RUN.format(b.solo.route.tier)
     elif verdict == "ambiguous":
         scatter = math.log1p(floor.fraction) / SCATTER if single and floor else spread_of(a.figures, b.figures)
         needed = runs_needed(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
         reason = "; ".join(filter(None, (needed, reason)))
     return Comparison(
         label=b.label,
-        route=b.record.route,
-        scenario=b.record.scenario,
+        route=b.solo.route,
+        scenario=b.solo.scenario,
         runs=(len(a.runs), len(b.runs)),
         delta=delta,
         noise_floor=floor,
@@ -369,8 +369,8 @@ def different_setup(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
     comparison says so.
     """
     return differences(
-        {"adapter options": a.record.route.options, **a.software},
-        {"adapter options": b.record.route.options, **b.software},
+        {"adapter options": a.solo.route.options, **a.software},
+        {"adapter options": b.solo.route.options, **b.software},
     )
 
 
@@ -420,7 +420,7 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
 def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | Reason:
     """The ratio from the blocks of both windows or, for a server's response times, from the order statistics."""
     [before], [after] = a.runs, b.runs
-    if a.record.scenario != "server":
+    if a.solo.scenario != "server":
         windows = _interval(before), _interval(after)
         if windows[0] is None or windows[1] is None:
             lacking = a if windows[0] is None else b
@@ -428,14 +428,12 @@ def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | 
                 f"the window of {lacking.result} has no interval (it is short or not steady): several runs are needed"
             )
         return windows[1].ratio(windows[0])
-    if a.record.rate_trials or b.record.rate_trials:
+    if a.solo.is_highest_rate or b.solo.is_highest_rate:
         return "one run gives no interval of a highest rate: several runs are needed"
-    bounds = []
-    for run in (before, after):
-        assert run.measured is not None  # it has a figure
-        times_ns = latencies_ns(run.measured.completions)
-        bounds.append((percentile_interval(times_ns, run.tail), percentile(times_ns, run.tail)))
-    (first, middle_a), (second, middle_b) = bounds
+    (first, middle_a), (second, middle_b) = (
+        (percentile_interval(run.latencies_ns, run.tail), percentile(run.latencies_ns, run.tail))
+        for run in (before, after)
+    )
     if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:
         return f"too few feeds for an interval of p{before.tail * 100:g}"
     return Estimate(middle_a / middle_b, first[0] / second[1], first[1] / second[0])
@@ -454,19 +452,17 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
         result = assessment.result
         devices = {device.id: device for device in result.devices}
         void = {finding.about: words(finding) for finding in assessment.findings if finding.voids}
-        records = {record.key: record for record in result.records if is_solo(record)}
         known = {solo.key: solo for solo in assessment.runs}
-        for measurement, solos in grouped(known[key] for key in records).items():
+        for measurement, solos in grouped(known[each.key] for each in result.records if is_solo(each)).items():
             for solo in solos:
-                record, device = records[solo.key], devices[solo.route.device]
+                device = devices[solo.route.device]
                 run = SoloRun(
-                    record,
                     solo,
                     device,
-                    assessment.measured.get(record.key),
+                    assessment.measured.get(solo.key),
                     _state(result.system_of(device.host), device),
-                    void.get(record.key) if record.completions else None,
-                    _software(result, record.route),
+                    None if solo.failure else void.get(solo.key),
+                    _software(result, solo.route),
                 )
                 found[measurement].append(run)
     return [SoloMeasurement(label, tuple(runs), merged([run.solo for run in runs])) for runs in found.values()]
@@ -493,8 +489,8 @@ def _software(result: Result, route: Route) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def _target(record: Record) -> Hashable:
-    return record.route.suite, record.route.adapter, record.route.precision, record.scenario
+def _target(solo: Solo) -> Hashable:
+    return solo.route.suite, solo.route.adapter, solo.route.precision, solo.scenario
 
 
 def _pairs(
@@ -504,9 +500,9 @@ def _pairs(
     the same adapter, which are refused by name. A measurement without a partner is paired with none."""
     a, b = list(a), list(b)
     for key in (
-        lambda measurement: (_target(measurement.record), measurement.record.route.device),
-        lambda measurement: (_target(measurement.record), measurement.runs[0].device.kind),
-        lambda measurement: (measurement.record.route.suite, measurement.record.route.adapter),
+        lambda measurement: (_target(measurement.solo), measurement.solo.route.device),
+        lambda measurement: (_target(measurement.solo), measurement.runs[0].device.kind),
+        lambda measurement: (measurement.solo.route.suite, measurement.solo.route.adapter),
     ):
         for before in list(a):
             for after in b:

@@ -1,1 +1,1 @@
-"""Energy from the meters' raw samples: joules over a window, which of them may be added, and their sum."""
+"""Energy from the meters' raw samples: joules over a window, and which of them may be added."""

@@ -2,13 +2,11 @@
 
 integrity      what a cheat would break: a record that is invalid by it counts in no score
 interference   what disturbed a measurement
-records        whether each record finished, is steady and precise, and kept its limits
-mix            whether the score is complete, bounded and graded
-energy         what is metered, and whether the sources agree
+quality        whether each record, the mix and the energy have a figure, and how well it is known
 consistency    facts that contradict each other; the store refuses a folder that has such
 registered     where they and the rules of other packages are registered
 """
 
-from mixmark.harness.judge.rules import consistency, energy, integrity, interference, mix, records, registered
+from mixmark.harness.judge.rules import consistency, integrity, interference, quality, registered
 
-__all__ = ("consistency", "energy", "integrity", "interference", "mix", "records", "registered")
+__all__ = ("consistency", "integrity", "interference", "quality", "registered")

@@ -35,18 +35,21 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.judge.findings import found, invalid
-from mixmark.harness.judge.hosts import clock_bound_ns
+from mixmark.harness.judge.mixed_run import clock_bound_ns
 from mixmark.harness.judge.rules.registered import Room
-from mixmark.harness.judge.statistics.copies import copies, fingerprint
+from mixmark.harness.judge.statistics.timestamps import copies, fingerprint
 from mixmark.harness.plugins import experiments
 
-MOST_FINDINGS = 20  # a folder that contradicts itself everywhere would have more
+MOST_FINDINGS = 20
+"""A folder that contradicts itself everywhere would have more."""
 NS_PER_S = 1_000_000_000
-AROUND_NS = 10 * NS_PER_S  # that the watch may last longer than the window: a loop begins, and timestamps are read
-AROUND_SHARE = 0.1  # … and of the window
-AROUND_MIX_NS = 3 * NS_PER_S  # … a mixed phase, whose feeds come from the process that watches
+AROUND_NS, AROUND_SHARE = 10 * NS_PER_S, 0.1
+"""The watch may last longer than the window by this time and by this fraction of the window: set-up and read-back."""
+AROUND_MIX_NS = 3 * NS_PER_S
+"""The same for a mixed phase, whose feeds come from the process that watches."""
 LONGEST_READ_NS = int(PATIENCE_S * NS_PER_S)
-LARGEST_DRIFT = 0.1  # of a clock against another: 0.0005 is real, and the line through few messages may be steeper
+LARGEST_DRIFT = 0.1
+"""The largest drift of a clock against another: 0.0005 is real, and the line through few messages may be steeper."""
 SCENARIO_OF: dict[Purpose, str] = {"probe": "probe", **dict.fromkeys(MIXES, "mixed")}
 """The scenario of the shares of a phase; a phase of another purpose has shares of the scenarios that a user chooses."""
 

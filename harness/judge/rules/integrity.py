@@ -15,7 +15,7 @@ from mixmark.harness.contracts.device_ids import kind_of
 from mixmark.harness.contracts.schema import Finding, Record
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
-from mixmark.harness.judge.hosts import AT_REST_BYTES_PER_S
+from mixmark.harness.judge.mixed_run import AT_REST_BYTES_PER_S
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
@@ -24,11 +24,15 @@ from mixmark.harness.plan.presets import OUT_OF_CACHE
 room = Room(800, sees="facts")
 OVER_CEILING = 1.25  # times the best ceiling: a probe may miss it, and honest engines reached 1.13 of its bandwidth
 LARGEST_CACHE_BYTES = 256 << 20  # of any chip, and so of a chip that reports none: MI300X's
-SLACK_NS = 250_000_000  # for a message to reach the other process on a busy machine
-SLACK_FRACTION = 0.01  # … and of the window
-IDLE_BLOCKS = 3  # a GPU must have shown nothing in this many: a driver's sample is shorter than a block
-TELLING = 0.5  # a bound of the fraction of wrong feeds above this is not worth stating
-BETWEEN = 0.1  # of a window may pass between feeds
+SLACK_NS, SLACK_FRACTION = 250_000_000, 0.01
+"""The worker's window may be shorter than the parent's by this time and by this fraction of it: messages between the
+two are slow on a busy machine."""
+IDLE_BLOCKS = 3
+"""An idle GPU showed no work in this many blocks: a driver's sample is shorter than a block."""
+TELLING = 0.5
+"""A larger bound of the fraction of wrong feeds is not worth stating."""
+BETWEEN = 0.1
+"""The largest fraction of a closed loop's window without a feed in flight."""
 
 
 @room.rule(

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
 from mixmark.harness.capabilities.caps.facts import Caps, PowerLimit
 from mixmark.harness.capabilities.caps.frontier import Frontier
-from mixmark.harness.contracts.schema import Failure, Phase, Result
+from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.measure.dispatch import Pair
-from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
-from tests.fakes.machine import (
-    GPU_AND_CPU,
-    MIX,
-    QUANTA,
-    SECOND,
-    WALL,
-    Machine,
-    device,
-    metering,
-    one_run,
-    phase,
-    recorded,
-)
+from tests.fakes.machine import SECOND, WALL, altered, example, metering, one_run, recorded, turn, with_turns
 from tests.judge.found import not_none
 
 LIMIT = PowerLimit(id="rapl/intel-rapl:0", watts=200)
@@ -33,25 +17,12 @@ PACKAGE = WALL.model_copy(update={"id": LIMIT.id, "meter": "rapl", "covers": ("c
 FULL_W, PACKAGE_W = 600.0, 150.0
 
 
-def _paced(pace: float, pair: Pair, at_s: float) -> float:
-    return pace * GPU_AND_CPU[pair]
-
-
 def capped(base: Result, *runs: tuple[float, float, float], packages: tuple[float, ...] = (PACKAGE_W,)) -> Result:
     """runs: (cap, pace, watts at the wall) of each. packages: the power of the processor in the run of the score."""
-    planner = partial(place, devices=[device(id) for id in ("gpu:0", "cpu:0")])
-    phases, records, meterings = [], [], []
+    turns, meterings = [], []
     for cap, pace, watts in runs:
-        actual = partial(_paced, pace)
-        machine = Machine(MIX, GPU_AND_CPU, QUANTA, actual, planner)
-        machine.run(600)
         name = f"cap{cap * 100:.0f}"
-        made, placement = recorded(machine, name)
-        whole = phase(made, placement).model_dump()
-        phases.append(
-            Phase.model_validate(whole | {"purpose": "experiment", "experiment": "caps", "facts": {"cap": cap}})
-        )
-        records += made
+        turns.append(turn("caps", {"cap": cap}, *recorded(example(pace), name)))
         meterings.append(metering(name, WALL, watts, 600 * SECOND))
     of_score = base.phases[0].name
     full_metering = next(each for each in base.meterings if each.phase == of_score)
@@ -59,17 +30,10 @@ def capped(base: Result, *runs: tuple[float, float, float], packages: tuple[floa
     for watts in packages:
         samples |= metering(of_score, PACKAGE, watts, 600 * SECOND).samples
     others = [each for each in base.meterings if each.phase != of_score]
-    return base.model_copy(
-        update={
-            "experiments": {
-                "caps": Caps(caps=tuple(cap for cap, _, _ in runs), limits=(LIMIT,)).model_dump(mode="json")
-            },
-            "domains": (*base.domains, *[PACKAGE] * bool(packages)),
-            "phases": (*base.phases, *phases),
-            "records": (*base.records, *records),
-            "meterings": (*others, full_metering.model_copy(update={"samples": samples}), *meterings),
-        }
-    )
+    asked = Caps(caps=tuple(cap for cap, _, _ in runs), limits=(LIMIT,)).model_dump(mode="json")
+    read = (*others, full_metering.model_copy(update={"samples": samples}), *meterings)
+    domains = (*base.domains, *[PACKAGE] * bool(packages))
+    return with_turns(base, {"caps": asked}, *turns, domains=domains, meterings=read)
 
 
 @pytest.fixture(scope="module")
@@ -113,13 +77,8 @@ def test_without_a_meter_there_is_the_pace_alone() -> None:
 def test_a_cap_that_was_not_set_has_its_reason_and_costs_no_other(base: Result) -> None:
     result = capped(base, (0.8, 0.9, 400), (0.6, 0.5, 380))
     failure = Failure(kind="no result", message="the limit cannot be lowered: the driver hangs")
-    records = tuple(
-        each.model_copy(update={"completions": None, "audit": None, "error": failure})
-        if each.phase == "cap60"
-        else each
-        for each in result.records
-    )
-    found = frontier(result.model_copy(update={"records": records}))
+    lost = altered(result, lambda each: each.phase == "cap60", completions=None, audit=None, error=failure)
+    found = frontier(lost)
     assert [run.cap for run in found.runs] == [0.8]
     assert found.missing == ("cap60: the limit cannot be lowered: the driver hangs",)
     assert found.best == 0.8

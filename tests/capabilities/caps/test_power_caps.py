@@ -8,20 +8,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mixmark.harness.capabilities.caps import power_caps
+from mixmark.harness.capabilities.caps.experiment import Lowering
 from mixmark.harness.capabilities.caps.facts import PowerLimit
 from mixmark.harness.capabilities.caps.limiters import Gpus, Packages
 from mixmark.harness.capabilities.caps.power_caps import (
     CapFailed,
     Control,
     LimitLeft,
-    check_lowered,
     find,
     lowered,
     recover,
@@ -102,32 +103,23 @@ class Flaky:
         self.watts = self.watts if self.ignores else watts
 
 
-def test_the_long_term_limit_of_a_package_is_lowered_and_restored(tree: Path, tmp_path: Path, as_root: None) -> None:
-    state = tmp_path / "kept/state.json"
-    [found] = find(["cpu:0.0", "cpu:0.1"])
-    assert found.limit == PowerLimit(id=f"rapl/{PACKAGE}", watts=125)
-    with lowered([found], 0.6, state):
-        assert limit_w(tree) == 75
-        assert json.loads(state.read_text())["watts"] == {f"rapl/{PACKAGE}": 125}
-    assert limit_w(tree) == 125
+def test_the_long_term_limit_of_each_package_is_lowered_watched_and_restored(
+    tree: Path, tmp_path: Path, as_root: None
+) -> None:
+    state, both = tmp_path / "kept/state.json", (PACKAGE, "intel-rapl:1")
+    laid_out(tree, both[1], 200)
+    found = find(["cpu:0.0", "cpu:0.1"])
+    assert [each.limit for each in found] == [
+        PowerLimit(id=f"rapl/{package}", watts=watts) for package, watts in zip(both, (125, 200), strict=True)
+    ]
+    with lowered(found, 0.6, state), Lowering(tuple(found), 0.6).window():
+        assert [limit_w(tree, package) for package in both] == [75, 120]
+        assert json.loads(state.read_text())["watts"] == {each.limit.id: each.limit.watts for each in found}
+    assert [limit_w(tree, package) for package in both] == [125, 200]
     assert not state.exists()
-
-
-def test_a_limit_that_was_raised_meanwhile_is_told(tree: Path, tmp_path: Path, as_root: None) -> None:
-    controls = find(["cpu:0"])
-    with lowered(controls, 0.6, tmp_path / "state.json"):
-        check_lowered(controls, 0.6)
-        controls[0].write(125)
-        with pytest.raises(CapFailed, match="was limited to 75 W, and reads 125 W at the end"):
-            check_lowered(controls, 0.6)
-    assert limit_w(tree) == 125
-
-
-def test_each_package_of_a_machine_has_its_cap(tree: Path, tmp_path: Path, as_root: None) -> None:
-    laid_out(tree, "intel-rapl:1", 200)
-    with lowered(find(["cpu:0"]), 0.5, tmp_path / "state.json"):
-        assert (limit_w(tree), limit_w(tree, "intel-rapl:1")) == (62.5, 100)
-    assert (limit_w(tree), limit_w(tree, "intel-rapl:1")) == (125, 200)
+    raised = pytest.raises(CapFailed, match="was limited to 75 W, and reads 125 W at the end")
+    with lowered(found, 0.6, state), raised, Lowering(tuple(found), 0.6).window():
+        found[0].write(125)
 
 
 @pytest.mark.parametrize("step", range(7))
@@ -160,31 +152,32 @@ def test_a_signal_in_the_middle_of_restoring_does_not_stop_it(tmp_path: Path) ->
     assert not state.exists()
 
 
-def test_a_plugin_with_errors_of_its_own_is_restored_as_the_others(tmp_path: Path) -> None:
-    odd, other = Flaky(id="acme/1"), Flaky()
-    odd.error = ZeroDivisionError
-    odd.fails_at = 1
+@pytest.mark.parametrize("error", [OSError, ZeroDivisionError])
+def test_of_two_limits_the_first_is_back_if_the_second_fails(tmp_path: Path, error: type[Exception]) -> None:
+    odd, other = Flaky(1, id="acme/1"), Flaky()
+    odd.error = error
     both = lowered([other.control, odd.control], 0.8, tmp_path / "state.json")
-    with pytest.raises(CapFailed, match="acme/1 cannot be lowered"), both:
+    with pytest.raises(CapFailed, match=r"acme/1 cannot be lowered.*the driver hangs"), both:
         pytest.fail("it began with one of two caps")
     assert (odd.watts, other.watts) == (100, 100)
 
 
-def test_a_limit_that_reads_as_no_number_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("facts", "refused", "message"),
+    [
+        ({"ignores": True}, CapFailed, "was set to 80 W, and reads 100 W"),
+        ({"ignores": True, "after": float("nan")}, LimitLeft, "is not back at 100 W"),
+        ({"watts": 60}, CapFailed, "60 W by now"),  # it is never raised
+    ],
+)
+def test_a_limit_that_is_not_what_was_set_is_refused(
+    tmp_path: Path, facts: dict[str, Any], refused: type[Exception], message: str
+) -> None:
     odd = Flaky()
-    odd.ignores = True
-    both = lowered([odd.control], 0.8, tmp_path / "state.json")
-    odd.after = float("nan")
-    with pytest.raises(LimitLeft), both:
+    vars(odd).update(facts)
+    with pytest.raises(refused, match=message), lowered([odd.control], 0.8, tmp_path / "state.json"):
         pytest.fail("it began without knowing the cap")
-
-
-def test_of_two_limits_the_first_is_back_if_the_second_fails(tmp_path: Path) -> None:
-    first, second = Flaky(), Flaky(1, "nvml/GPU-2")
-    both = lowered([first.control, second.control], 0.8, tmp_path / "state.json")
-    with pytest.raises(CapFailed, match="GPU-2 cannot be lowered: the driver hangs"), both:
-        pytest.fail("it began with one of two caps")
-    assert (first.watts, second.watts) == (100, 100)
+    assert odd.watts == facts.get("watts", 100)
 
 
 def test_without_a_place_for_the_limits_nothing_is_lowered(tmp_path: Path) -> None:
@@ -205,22 +198,6 @@ def test_a_full_disk_lowers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pytest.fail("it began without a way back")
     assert flaky.calls == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_limit_that_does_not_hold_is_refused(tmp_path: Path) -> None:
-    stuck = Flaky()
-    stuck.ignores = True
-    both = pytest.raises(CapFailed, match="was set to 80 W, and reads 100 W")
-    with both, lowered([stuck.control], 0.8, tmp_path / "state"):
-        pytest.fail("it began without the cap")
-
-
-def test_a_limit_that_is_lower_than_the_cap_is_never_raised(tmp_path: Path) -> None:
-    flaky = Flaky()
-    flaky.watts = 60
-    with pytest.raises(CapFailed, match="60 W by now"), lowered([flaky.control], 0.8, tmp_path / "state.json"):
-        pytest.fail("it raised a limit")
-    assert flaky.watts == 60
 
 
 def test_a_limit_that_cannot_be_restored_is_told_and_stays_on_disk(
@@ -298,21 +275,20 @@ def test_a_damaged_file_stops_the_run(tmp_path: Path, text: str) -> None:
         recover(state)
 
 
-def test_a_machine_without_a_limit_is_refused(tree: Path, as_root: None) -> None:
-    shutil.rmtree(tree)
+@pytest.mark.parametrize(
+    ("device", "spoil"),
+    [
+        ("cpu:0", shutil.rmtree),
+        ("npu:0", lambda root: None),  # only devices of the run are capped
+        ("cpu:0", lambda root: (root / "sys/class/powercap" / PACKAGE / "enabled").write_text("0\n")),
+    ],
+)
+def test_a_machine_without_a_limit_is_refused(
+    tree: Path, as_root: None, device: str, spoil: Callable[[Path], object]
+) -> None:
+    spoil(tree)
     with pytest.raises(UsageError, match="no device here has a limit"):
-        find(["cpu:0"])
-
-
-def test_only_devices_of_the_run_are_capped(tree: Path, as_root: None) -> None:
-    with pytest.raises(UsageError, match="no device here has a limit"):
-        find(["npu:0"])
-
-
-def test_a_limit_that_the_kernel_does_not_enforce_is_none(tree: Path, as_root: None) -> None:
-    (tree / "sys/class/powercap" / PACKAGE / "enabled").write_text("0\n")
-    with pytest.raises(UsageError, match="no device here has a limit"):
-        find(["cpu:0"])
+        find([device])
 
 
 def test_who_is_not_root_is_refused(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from mixmark.harness.capabilities.caps import power_caps
-from mixmark.harness.capabilities.caps.experiment import Lowering
-from mixmark.harness.capabilities.caps.facts import PowerLimit
-from mixmark.harness.capabilities.caps.power_caps import CapFailed
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -78,13 +72,6 @@ def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     assert "a killed run left the power limit of duo/intel-rapl:0 lowered; it is restored" in again.stderr
     assert again.returncode == 0, again.stderr
     assert limit_w(tree) == 125
-
-
-@pytest.mark.parametrize(("now_w", "kept"), [(75.0, True), (125.0, False)])
-def test_a_window_in_which_the_cap_was_raised_is_refused(now_w: float, kept: bool) -> None:
-    limit: Any = SimpleNamespace(limit=PowerLimit(id="rapl/0", watts=125), read=lambda: now_w)
-    with nullcontext() if kept else pytest.raises(CapFailed), Lowering((limit,), 0.6).window():
-        pass
 
 
 @pytest.mark.slow

@@ -273,11 +273,7 @@ def test_faults_of_a_server_are_reported_and_disturb_nothing(what: str, monkeypa
 
 
 BAD_HOSTED: dict[str, tuple[list[object], type[Exception], str]] = {
-    "no counts": (
-        [{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"],
-        WrongOutput,
-        "does not report its token counts",
-    ),
+    "no counts": ([{"choices": [{"delta": {"content": "a"}}]}, "[DONE]"], WrongOutput, "does not report its token"),
     "counts that are words": (
         [{"choices": [], "usage": {"completion_tokens": "128"}}, "[DONE]"],
         WrongOutput,
@@ -290,12 +286,14 @@ BAD_HOSTED: dict[str, tuple[list[object], type[Exception], str]] = {
     ),
     "another form": ([{"choices": 3}], MixmarkError, "form of OpenAI"),
     "no [DONE]": ([{"choices": [], "usage": {}}], MixmarkError, "closed the connection"),
+    "vllm without token ids": ([{"choices": [{"text": "hello"}]}], MixmarkError, "token ids"),
 }
 
 
 @pytest.mark.parametrize("what", BAD_HOSTED)
 def test_faults_of_a_service_are_reported(what: str) -> None:
     events, kind, words = BAD_HOSTED[what]
+    api = "vllm" if what.startswith("vllm") else "chat"
 
     def say(request: Request) -> None:
         request.begin()
@@ -303,13 +301,7 @@ def test_faults_of_a_service_are_reported(what: str) -> None:
             request.event(event)
         request.end()
 
-    with serving(say) as (_, url), opened(url, "chat") as runner, pytest.raises(kind, match=words):
-        answer(runner)
-
-
-def test_an_endpoint_without_token_ids_is_refused() -> None:
-    say = raw(b'data: {"choices": [{"text": "hello"}]}\n\n')
-    with serving(say) as (_, url), opened(url, "vllm") as runner, pytest.raises(MixmarkError, match="token ids"):
+    with serving(say) as (_, url), opened(url, api) as runner, pytest.raises(kind, match=words):
         answer(runner)
 
 
@@ -357,6 +349,9 @@ def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ({"url": None}, "lacks url"),
+        ({"model": ""}, "lacks model"),
+        ({"api": "vllm", "device": None}, "device names the silicon"),
         ({"api": "grpc"}, "api is 'grpc'"),
         ({"precision": "fp7"}, "precision is 'fp7'"),
         ({"concurrency": "0"}, "concurrency is '0'"),
@@ -367,14 +362,19 @@ def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
         ({"url": "ftp://a/b"}, "not the address"),
         ({"url": "http://a:99999/"}, "not the address"),
         ({"url": "http://a/b c"}, "not the address"),
-        ({"model": ""}, "lacks model"),
-        ({"key": KEY}, "no option key"),
         ({"api": "chat"}, "no device here"),
+        ({"key": KEY}, "no option key"),
+        ({"key_env": KEY}, "key_env"),
+        ({"url": f"http://me:{KEY}@127.0.0.1:9/v1"}, "url"),
+        ({"url": f"http://127.0.0.1:9/v1?key={KEY}"}, "url"),
+        ({"url": f"http://127.0.0.1:9/v1#{KEY}"}, "url"),
     ],
 )
-def test_a_wrong_option_is_reported(options: dict[str, str], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        adapter(options.pop("url", "http://127.0.0.1:9"), **({"device": "cpu:0"} | options))
+def test_a_wrong_option_is_reported_and_a_key_in_it_is_not_repeated(options: dict[str, str | None], words: str) -> None:
+    right = {"url": "http://127.0.0.1:9", "model": "edge", "api": "llamacpp", "precision": "fp32", "device": "cpu:0"}
+    with pytest.raises(UsageError, match=words) as caught:
+        Endpoint({name: value for name, value in (right | options).items() if value is not None})
+    assert KEY not in traced(caught.value)
 
 
 def test_it_is_asked_only_where_it_is_configured_or_named() -> None:
@@ -396,32 +396,13 @@ def test_the_configurations_of_the_page_are_right() -> None:
     assert {each for each in APIS if f"| `{each}` |" in page} == set(APIS)
 
 
-def test_what_it_needs_is_named() -> None:
-    with pytest.raises(UsageError, match="lacks url, model, api, precision"):
-        Endpoint({})
-    with pytest.raises(UsageError, match="device names the silicon"):
-        Endpoint({"url": "http://127.0.0.1:9", "model": "edge", "api": "vllm", "precision": "bf16"})
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"url": f"http://me:{KEY}@127.0.0.1:9/v1"},
-        {"url": f"http://127.0.0.1:9/v1?key={KEY}"},
-        {"url": f"http://127.0.0.1:9/v1#{KEY}"},
-        {"url": "http://127.0.0.1:9", "key_env": KEY},
-        {"url": "http://127.0.0.1:9", "key": KEY},
-    ],
-)
-def test_a_key_in_the_configuration_is_refused_and_not_repeated(options: dict[str, str]) -> None:
-    with pytest.raises(UsageError) as caught:
-        adapter(options.pop("url"), **options)
-    assert KEY not in traced(caught.value)
-
-
 def traced(error: BaseException) -> str:
     """All that a log could show of it."""
     return "".join(traceback.format_exception(error)) + getattr(error, "hint", "")
+
+
+def redirect(elsewhere: str) -> Callable[[Request], None]:
+    return page(308, {}, Location=f"{elsewhere}/completion")
 
 
 def left_behind(server: Server, url: str) -> str:
@@ -446,17 +427,22 @@ def left_behind(server: Server, url: str) -> str:
         page(500, {"error": {"message": f"no user {KEY[:12]}****"}}),
         page(500, f"Bearer {KEY}".encode()),
         page(307, {}, Location=f"http://{KEY}.test/{KEY}"),
+        None,
         raw(f'data: {{"error": "Bearer {KEY}"}}\n\n'.encode()),
         raw(f"data: {KEY}\n\n".encode()),
         tokens(OUT, model=KEY),
         servers.llamacpp,
     ],
 )
-def test_a_key_is_sent_and_shown_nowhere(echo: Callable[[Request], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_sent_and_shown_nowhere(
+    echo: Callable[[Request], None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: a redirect to a server that is there."""
     monkeypatch.setenv("ACME_KEY", f" {KEY}\n")
     monkeypatch.setattr(Request, "server_version", KEY)
-    with serving(echo) as (server, url):
+    with serving(servers.llamacpp) as (other, elsewhere), serving(echo or redirect(elsewhere)) as (server, url):
         left = left_behind(server, url)
+    assert not other.seen, "a redirect takes no key along"
     assert server.seen[0][1]["Authorization"] == f"Bearer {KEY}" and len(server.seen) == 1
     assert left and not any(KEY[at : at + 8] in left for at in range(len(KEY) - 7))
 
@@ -472,14 +458,6 @@ def test_a_key_goes_nowhere_without_tls_and_is_not_made_up(monkeypatch: pytest.M
     monkeypatch.delenv("ACME_KEY")
     with pytest.raises(PluginError, match="is not set"):
         list(adapter("http://127.0.0.1:9", key_env="ACME_KEY").discover())
-
-
-def test_a_redirect_takes_no_key_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACME_KEY", KEY)
-    with serving(servers.llamacpp) as (other, elsewhere):
-        with serving(page(308, {}, Location=f"{elsewhere}/completion")) as (server, url):
-            assert "redirects to 127.0.0.1" in left_behind(server, url)
-        assert len(server.seen) == 1 and not other.seen
 
 
 # Whole runs

@@ -17,7 +17,8 @@ import pytest
 
 from mixmark.harness.capabilities import external_log as external
 from mixmark.harness.capabilities.external_log import Clocks, External, lines, sources
-from mixmark.harness.capabilities.external_log.sources import CHUNK, LONGEST_LINE, Lost
+from mixmark.harness.capabilities.external_log.lines import LONGEST_LINE, Lost
+from mixmark.harness.capabilities.external_log.sources import CHUNK
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
@@ -148,7 +149,7 @@ class TestLog:
         append(log, "# from a plug\n\n1760000000,2\n1760000000.05,700\n1760000000.06,0\n1760000000.07,3\n")
         assert [sample.value for sample in meter.read(domain)] == [2, 700, 0, 3]
 
-    def test_a_log_that_is_cut_or_replaced_is_lost(self, log: Path, tmp_path: Path) -> None:
+    def test_a_log_that_is_cut_replaced_or_removed_is_lost(self, log: Path, tmp_path: Path) -> None:
         append(log, "1760000000,100\n")
         meter, domain = opened({"path": str(log)}, Hands().clocks)
         log.write_text("timestamp,watts\n")
@@ -157,8 +158,6 @@ class TestLog:
         (tmp_path / "new.csv").write_text("timestamp,watts\n1760000000,100\n")
         os.replace(tmp_path / "new.csv", log)
         assert "cut or replaced" in fate(meter, domain)
-
-    def test_a_log_that_goes_away_is_lost_without_its_path_in_the_reason(self, log: Path) -> None:
         meter, domain = opened({"path": str(log)}, Hands().clocks)
         log.rename(log.with_suffix(".1"))
         assert fate(meter, domain) == "log power.csv: it was removed or renamed"
@@ -178,31 +177,6 @@ class TestLog:
 
         monkeypatch.setattr(Path, "open", denied)
         assert "cannot read log closed.csv: Permission denied" in refused({"path": str(closed)})
-
-    def test_a_clock_that_runs_fast_is_found_when_it_is_ahead(self, log: Path) -> None:
-        hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clocks)
-        for second in range(1, 9):
-            hands.now_ns += SECOND
-            append(log, f"{1760000000 + second * 1.01:.3f},100\n")
-            assert len(meter.read(domain)) == 1
-        hands.now_ns += 10 * SECOND
-        append(log, f"{1760000000 + 18 * 1.01:.3f},100\n")
-        assert "0.2 s in the future: the clocks disagree" in fate(meter, domain)
-
-    def test_the_hour_that_comes_twice_in_autumn_is_taken_for_the_first_or_refused(self, tmp_path: Path) -> None:
-        """Timestamps without a zone cannot tell the two apart: 00:30 and 01:30 UTC are both 02:30 in Berlin."""
-        for hour, reason in ((0, None), (1, "arrived 3600 s or more after its timestamp: the clocks disagree")):
-            log = tmp_path / f"power{hour}.csv"
-            log.write_text("timestamp,watts\n")
-            hands = Hands()
-            hands.step_ns = (1761438600 + hour * 3600) * SECOND - WALL_NS
-            meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, hands.clocks)
-            append(log, "2025-10-26 02:30:00,100\n")
-            if reason:
-                assert reason in fate(meter, domain)
-            else:
-                assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
 
     def test_a_wall_clock_that_is_set_loses_it(self, log: Path) -> None:
         hands = Hands()
@@ -235,16 +209,6 @@ class TestLog:
         append(log, "1760003500,102\n")
         assert "it arrived 100 s or more after its timestamp" in fate(meter, domain)
 
-    def test_a_flood_is_taken_in_pieces(self, log: Path) -> None:
-        meter, domain = opened({"path": str(log)}, Hands().clocks)
-        lines = [f"1760000000.{number:06d},{100 + number % 7}\n" for number in range(10_000)]
-        append(log, "".join(lines))
-        reads = [meter.read(domain)]
-        while reads[-1]:
-            reads.append(meter.read(domain))
-        assert sum(map(len, reads)) == len(lines)
-        assert len(reads) == -(-sum(map(len, lines)) // CHUNK) + 1
-
     def test_a_log_that_grew_between_two_reads_is_read_to_its_end(
         self, log: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -260,9 +224,6 @@ class TestLog:
         ("header", "line", "expected"),
         [
             ("timestamp,milliwatts", "1760000000,45000", ("power", 45.0)),
-            ("Timestamp;kW", "1760000000;1.5", ("power", 1500.0)),
-            ("voltage,timestamp,watts", "230.1,1760000000,45", ("power", 45.0)),
-            ("timestamp,joules", "1760000000,1234.5", ("energy", 1234.5)),
             ("timestamp,kilowatt hours", "1760000000,0.5", ("energy", 1_800_000.0)),
         ],
     )
@@ -281,12 +242,28 @@ class TestLog:
             (None, ["No such file"]),
             ("", ["no whole line yet"]),
             ("1760000000,100\n", ["needs a header such as timestamp,watts", "'1760000000,100'"]),
-            ("timestamp,volts\n1,2\n", ["'timestamp,volts' | '1,2'", "plain lacks a column of W", 'time = "…"']),
+            (
+                "timestamp,volts\n1,2\n",
+                ["'timestamp,volts' | '1,2'", "lacks a column of W", "or the options time, column"],
+            ),
             ("timestamp,watts,joules\n", ["several columns have a unit", 'column = "watts", or one of joules']),
-            ("Time,Power [W]\n", ["HWiNFO lacks date", "plain lacks timestamp", 'column = "Power [W]", unit = "W"']),
-            ("Time,Power [kW]\n", ['time = "Time", column = "Power [kW]", unit = "kW"']),
-            ("turbostat version 2024 - Len Brown\n", ["Nearest: turbostat lacks time_of_day_seconds"]),
-            ("Date;Clock;P1;Power\n", ['time = "Date+Clock", column = "Power", unit = "W"']),
+            ("Time,Power [W]\n", ["Nearest: HWiNFO lacks date", 'To read it: time = "Time", column = "Power [W]"']),
+            ("turbostat version 2024 - Len Brown\n", ["Known: nvidia-smi, ", "turbostat"]),
+            (
+                "Date;Clock;P1;Power\n",
+                ['time = "Date+Clock", column = "Power", and unit, as the documentation of its tool has it'],
+            ),
+            (
+                "Time,Power [W]\n24.11.2026 9:41,3\n",
+                ['column = "Power [W]", and time_format, as the documentation of its tool has it'],
+            ),
+            ("Time,Power [W]\n2026-11-24 09:41,n/a\n", ["or the options time, column and unit"]),
+            (  # amdsmi's counter in units of its own: as watts it was 20.9 MW
+                "time,total_energy_consumption\n2026-11-24T09:41:30Z,20900000\n",
+                ['column = "total_energy_consumption", and unit, as'],
+            ),
+            ("timestamp,Energy (MWh)\n", ["'Energy (MWh)' may be in mWh or MWh: add unit"]),
+            ("timestamp,Apparent Power (VA)\n", ["or the options time, column and unit"]),
             ("timestamp,watts,watts\n", ["watts (1)", "watts (2)"]),
             ("timestamp,timestamp,watts\n", ["2 columns are called 'timestamp'"]),
             ('<?xml version="1.0"?>\n', ["a property list", "without -f plist"]),
@@ -337,6 +314,8 @@ class TestLog:
                 "rows can be read: '1759999001,9,5' (it has 3 fields, not 2",
             ),
             ("timestamp,watts\n1759999000,99\n", None),
+            ("09:41:30.5,99\n", "has no date: let its tool write one, as xpu-smi dump --date"),
+            ("2025-10-09 10:53:20,99\n", "no zone: add timezone=UTC"),
             ("timestamp,volts\n1759999000,99\n", "other columns than the header"),
         ],
     )
@@ -400,7 +379,7 @@ class TestTcp:
         [
             (b"GET / HTTP/1.1\r\n", "line 1 is torn or wrong"),
             (bytes(range(11, 75)) + b"\xff\xfe\n", "control characters"),
-            (b"\x00" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
+            (b"\x01" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
             (b"timestamp,joules\n", "line 1 is torn or wrong"),
             (b"", "its peer closed it"),
         ],
@@ -424,7 +403,7 @@ class TestTcp:
             sent = peer.send(b"1" * (1 << 22))
             assert sent > LONGEST_LINE
             assert f"longer than {LONGEST_LINE}" in fate(meter, domain)
-            assert len(meter._rest) <= LONGEST_LINE + CHUNK
+            assert len(meter._splitter.rest) <= LONGEST_LINE + CHUNK
 
     def test_a_refused_connection_is_reported_before_the_run_without_its_address(self, server: socket.socket) -> None:
         with socket.create_server(("127.0.0.1", 0)) as gone:
@@ -549,40 +528,26 @@ def test_rows_of_gpus_that_no_column_names_are_found_by_their_bursts(tmp_path: P
     assert "sum = true" in fate(meter, domain)
 
 
-def test_a_section_without_a_source_is_no_error() -> None:
-    assert "mixmark.toml" in refused({})
-
-
 def test_the_boundary_devices_needs_their_ids() -> None:
     with pytest.raises(UsageError, match="covers"):
         External({"boundary": "devices"})
     with socket.create_server(("127.0.0.1", 0)) as server:
         options = {"connect": f"127.0.0.1:{server.getsockname()[1]}", "boundary": "devices", "covers": "gpu:0, cpu:0"}
-        assert opened(options)[1].covers == ("gpu:0", "cpu:0")
+        domain = opened(options | {"name": "left"})[1]
+        assert (domain.id, domain.covers) == ("external/left", ("gpu:0", "cpu:0"))
+    assert "mixmark.toml" in refused({}), "a section without a source"
 
 
-def test_two_meters_at_two_power_supplies_are_parts_of_one_machine(tmp_path: Path) -> None:
-    (tmp_path / "mixmark.toml").write_text(
-        f"""
-        [meter.external.left]
-        path = "{tmp_path}/left.csv"
-        covers = "node/1-of-2"
-
-        [meter.external.right]
-        path = "{tmp_path}/right.csv"
-        covers = "node/2-of-2"
-        """
-    )
-    for name in ("left", "right"):
-        (tmp_path / f"{name}.csv").write_text("timestamp,watts\n")
-    configured = config.load(tmp_path / "mixmark.toml")
-    plugin = {"external": Plugin("meters", "external", "mixmark.harness.capabilities.external_log:External", "test")}
-    meters = Meters(configured, [CPU], plugin)
-    assert not meters.absent
-    assert {each.id: (each.boundary, each.covers) for each in meters.domains} == {
-        "external/left": ("wall", ("node/1-of-2",)),
-        "external/right": ("wall", ("node/2-of-2",)),
-    }
+@pytest.mark.parametrize(
+    ("options", "lag_s", "proposed"),
+    [
+        ({}, 3.0, ['# accuracy = "1%"   # as its maker declares it', 'late_s = "-3.00"   # its clock, by this trial']),
+        ({"accuracy": "1%", "late_s": "1.5"}, 3.0, ['late_s = "-1.50"   # its clock, by this trial']),
+        ({"accuracy": "1%", "late_s": "1.5"}, 0.05, []),
+    ],
+)
+def test_a_trial_proposes_the_accuracy_and_the_lag(options: dict[str, str], lag_s: float, proposed: list[str]) -> None:
+    assert [*External.proposals(options, round(lag_s * SECOND))] == proposed
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from mixmark.harness.capabilities.external_log.lines import epoch_ns
 from mixmark.harness.capabilities.external_log.tables import Several
 from mixmark.harness.contracts.schema import Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.meters.common import UNITS
+from mixmark.harness.meters.units import UNITS
 from tests.fakes.machine import WALL
 
 LOGS = Path(__file__).parent / "logs"
@@ -85,9 +85,13 @@ def test_a_line_of_each_tool(name: str, text: list[str], options: dict[str, str]
         ('Date,Time,"P [W]","P [W]"', {"column": "P [W]"}, "2 columns are called 'P "),
         ("timestamp,power.draw.average [W],power.draw.instant [W]", {}, "several columns have a unit"),
         (",/a/0/power/0,/b/0/power/0", {}, "several columns have a unit"),
-        ("a,b", {"time": "a", "column": "b", "unit": "hp"}, "'hp' is not a unit"),
+        ("a,b", {"time": "a", "column": "b", "unit": "hp"}, "'hp' is not a unit of power or energy"),
         ("a,b [mW]", {"time": "a", "column": "b [mW]", "unit": "W"}, "in mW by its name, and unit = 'W'"),
-        ("Date,Time,U [V],P [W]", {"column": "U [V]"}, "in no unit of power or energy"),
+        ("Date,Time,U [V],P [W]", {"column": "U [V]"}, "'U .V.' is neither power nor energy"),
+        ("a,S [VA]", {"time": "a", "column": "S [VA]", "unit": "W"}, "'S .VA.' is neither power nor energy"),
+        ("a,Energy (mWh)", {"time": "a", "column": "Energy (mWh)", "unit": "Wh"}, "in mWh by its name"),
+        ("a,Power", {"time": "a", "column": "Power"}, "'Power' does not say its unit: add unit"),
+        ("timestamp,P [MW]", {}, "'P .MW.' may be in mW or MW: add unit"),
         ("Time_Of_Day_Seconds PkgWatt", {"column": "PkgWatt", "unit": "mW"}, "in W by its name, and unit = 'mW'"),
         ("timestamp,watts", {"where.gpu": "0"}, "no column 'gpu'"),
     ],
@@ -97,7 +101,7 @@ def test_a_header_whose_columns_are_not_clear_is_refused(header: str, options: d
         recognised(header, options)
 
 
-@pytest.mark.parametrize("first", ["", "hello", "Time,later,Watts,3", "a,b,c", "Date,Time,x", "timestamp,P [MW]", "#"])
+@pytest.mark.parametrize("first", ["", "hello", "Time,later,Watts,3", "a,b,c", "Date,Time,x", "timestamp,P [VA]", "#"])
 def test_what_is_no_log_is_not_recognised(first: str) -> None:
     assert recognised(first, {}) is None
 
@@ -118,19 +122,27 @@ def test_two_gpus_of_one_log_are_refused_chosen_or_added_and_never_mixed() -> No
         read(GPUS, TWO)
     assert read(GPUS, TWO, **{"where.index": "0"}) == [("t1", 300.0), ("t2", 310.0), ("t3", 320.0)]
     assert read(GPUS, TWO, **{"where.index": "7"}) == []
-    assert read(GPUS, TWO, sum="true") == [("t2", 370.0)]  # t1 may lack rows, t3 is not complete
-    later = [row.replace("t2, 1", "t2.1, 1") for row in TWO]  # nvidia-smi asks one after the other
-    assert read(GPUS, later, sum="true") == [("t2", 370.0)]
+    assert read(GPUS, TWO, sum="true") == [("t3", 390.0)]  # t1 may lack rows, t2 shows how many there are
+    later = [row.replace("t3, 1", "t3.1, 1") for row in TWO]  # nvidia-smi asks one after the other
+    assert read(GPUS, later, sum="true") == [("t3", 390.0)]  # with its last row, not with the instant after it
+    table = recognised(GPUS, {"sum": "true"})
+    assert table is not None
+    assert [table.reading(row) for row in (*TWO, "t4, 1, 80.00 W")][5:] == [("t3", 390.0), None]
     with pytest.raises(ValueError, match="the instant above has 1 rows, not 2"):
-        read(GPUS, [*TWO, "t4, 1, 80.00 W", "t5, 1, 80.00 W"], sum="true")
+        table.reading("t5, 1, 80.00 W")
+    assert [table.reading(row) for row in ("t5, 0, 3 W", "t6, 0, 1 W", "t6, 1, 2 W")] == [
+        ("t5", 83.0),
+        None,
+        ("t6", 3.0),
+    ]
 
 
 def test_rows_of_one_instant_without_a_device_are_refused_or_added() -> None:
-    rows = ["1,a,300", "1,b,50", "2,a,310", "2,b,60", "3,a,1"]
+    rows = ["1,a,300", "1,b,50", "2,a,310", "2,b,60", "3,a,1", "3,b,2", "4,a,5"]
     with pytest.raises(Several, match=r'of the same instant as the row above.*where = {"rail" = "b"} or sum = true'):
         read("timestamp,rail,watts", rows)
-    assert read("timestamp,rail,watts", rows, sum="true") == [("2", 370.0)]
-    assert read("timestamp,rail,watts", rows, **{"where.rail": "b"}) == [("1", 50.0), ("2", 60.0)]
+    assert read("timestamp,rail,watts", rows, sum="true") == [("3", 3.0)]
+    assert read("timestamp,rail,watts", rows, **{"where.rail": "b"}) == [("1", 50.0), ("2", 60.0), ("3", 2.0)]
 
 
 def test_the_packages_of_turbostat_need_a_choice() -> None:

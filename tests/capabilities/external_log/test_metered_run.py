@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,19 +12,15 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.cli.meters import _advice
 from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.judge.energy.step_response import StepResponse
 from mixmark.harness.machine.config import Config
-from mixmark.harness.measure.meter_trial import MeterTrial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import find
 from mixmark.harness.record import store
 from mixmark.reporters.data import as_json
 from tests.cli.shell import ACME, Shell
-from tests.fakes.machine import WALL
 from tests.measure.test_metering import CPU
 
 pytestmark = pytest.mark.slow
@@ -125,30 +120,3 @@ def test_a_log_that_ends_too_early_has_no_joules_of_the_rest(tmp_path: Path) -> 
         domain, drained = read(options, seconds=1.0)
     found = reading(domain, drained.samples[domain.id], drained.begin_ns, drained.end_ns)
     assert found.joules is None and "ended early" in found.reasons
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "lines"),
-    [
-        ("external", {"path": "C:\\p.csv", "where.power.draw [W]": "1"}, ['# accuracy = "1%"', 'late_s = "-3.00"']),
-        ("external.right", {"name": "right", "connect": "h:1", "accuracy": "1%"}, ['late_s = "-3.00"']),
-        ("external", {"connect": "h:1", "accuracy": "1%", "late_s": "1.5"}, ['late_s = "-1.50"']),
-    ],
-)
-def test_a_trial_proposes_the_accuracy_and_the_lag(name: str, options: dict[str, str], lines: list[str]) -> None:
-    response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=3_000_000_000)
-    tried = [MeterTrial(WALL.model_copy(update={"id": name.replace(".", "/")}), response, None, "")]
-    text = [*_advice(tried, {name: options}, find("meters"))]
-    assert [line.split("   #")[0] for line in text if line.startswith(("# accuracy", "late_s"))] == lines
-    section = tomllib.loads("\n".join(text[1:]))["meter"]
-    for part in name.split("."):
-        section = section[part]
-    assert section.get("path", "C:\\p.csv") == "C:\\p.csv"
-    assert ('where."power.draw [W]" = "1"' in text) == ("where.power.draw [W]" in options)
-
-
-def test_a_clock_that_is_right_keeps_its_declaration() -> None:
-    response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=50_000_000)
-    tried = [MeterTrial(WALL.model_copy(update={"id": "external"}), response, None, "")]
-    options = {"connect": "h:1", "accuracy": "1%", "late_s": "1.5"}
-    assert 'late_s = "1.5"' in [*_advice(tried, {"external": options}, find("meters"))]

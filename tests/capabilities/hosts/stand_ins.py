@@ -45,6 +45,9 @@ from mixmark.harness.worker.calls import Call, Later, P, read, serve, write_call
 from tests.fakes.streams import End, connection
 from tests.golden import sample
 
+PACKAGE = Domain(
+    id="rapl:0", meter="rapl", covers=("cpu:0",), boundary="devices", quantity="energy", method="counter", source=""
+)
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1_000_000_000, min_feeds=1, audits=0)
 MS = 1_000_000
 
@@ -172,7 +175,7 @@ class StandIn:
         issued = first + 10 * MS * np.arange(3)
         done = Completions(issued, issued, np.arange(1, 4), issued + 10 * MS, np.ones(3, np.int64))
         made_up = sample.record(of.key, of.route.suite, "sample", done, scenario=of.scenario)
-        return made_up.model_copy(update={"phase": phase, "route": of.route, "run": of.run})
+        return made_up.model_copy(update={"phase": phase, "route": of.route, "run": of.run, "audit": None})
 
     def measured(self, phase: Phase) -> messages.PhaseMeasured:
         records = [self.record(phase.name, each) for each in phase.shares]
@@ -191,10 +194,6 @@ class StandIn:
 
     def file(self, name: str, data: bytes) -> None:
         self.call(LeaderCalls.file_part, name=name, base64=base64.b64encode(data).decode())
-
-    def ends(self) -> tuple[End, End]:
-        """The ends of its stream: of the leading process, and its own."""
-        return connection()
 
     # --- how it sends -------------------------------------------------------------------------------------------------
 
@@ -245,7 +244,7 @@ class StandInLauncher:
     @contextlib.contextmanager
     def __call__(self, hosts: Sequence[launchers.Host], logs: Path) -> Iterator[Mapping[str, launchers.Channel | str]]:
         for stand_in in self.stand_ins:
-            stand_in.near, stand_in.far = stand_in.ends()
+            stand_in.near, stand_in.far = connection()
             stand_in.thread = threading.Thread(target=stand_in.serve, daemon=True)
             stand_in.thread.start()
         try:

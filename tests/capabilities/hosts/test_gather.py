@@ -16,7 +16,7 @@ from mixmark.harness.capabilities.hosts.gather import Gathered, gather
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Absent, Domain, Environment
 from mixmark.harness.plan.phases import Workload
-from tests.capabilities.hosts.stand_ins import StandIn, StandInLauncher, device
+from tests.capabilities.hosts.stand_ins import PACKAGE, StandIn, StandInLauncher, device
 from tests.golden import sample
 
 WORKLOADS = (Workload("low", "1", ("offline",)), Workload("high", "1", ("offline",)))
@@ -157,19 +157,9 @@ def test_equal_hosts_are_described_once_and_software_by_host_where_it_differs(tm
 
 
 def test_the_first_host_of_a_machine_reads_its_meters_for_all(tmp_path: Path) -> None:
-    package = Domain(
-        id="rapl:0",
-        meter="rapl",
-        covers=("cpu:0",),
-        boundary="devices",
-        quantity="energy",
-        method="counter",
-        source="",
-    )
-
     class Metered(StandIn):
         def open_meters(self) -> tuple[Domain | Absent, ...]:
-            return package, Absent(kind="meter", name="nvml", reason="no driver")
+            return PACKAGE, Absent(kind="meter", name="nvml", reason="no driver")
 
     class Blind(StandIn):
         def open_meters(self) -> tuple[Domain | Absent, ...]:

@@ -18,15 +18,14 @@ from mixmark.harness.contracts.schema import (
     Completions,
     Conditions,
     Device,
-    Domain,
     Fact,
     Metering,
     Phase,
-    Placement,
     Samples,
     Task,
 )
-from tests.capabilities.hosts.stand_ins import rate, share
+from mixmark.harness.plan.placement import place
+from tests.capabilities.hosts.stand_ins import PACKAGE, device, rate, share
 from tests.golden import sample
 
 HOUR_NS = 3_600_000_000_000
@@ -73,18 +72,7 @@ def test_every_id_of_a_device_a_domain_and_a_lacking_source_gets_the_host_and_no
     }
     assert there.host == "left" and there.on_host
     Device.model_validate(there.model_dump())
-    fields = {"covers": ("cpu:0",), "parent": "rapl:all"}
-    package = Domain.model_validate(
-        {
-            "id": "rapl:0",
-            "meter": "rapl",
-            "boundary": "devices",
-            "quantity": "energy",
-            "method": "counter",
-            "source": "",
-        }
-        | fields
-    )
+    package = PACKAGE.model_copy(update={"parent": "rapl:all"})
     domain = names.to_run("left", package)
     assert (domain.id, domain.parent, domain.covers) == ("left/rapl:0", "left/rapl:all", ("left/cpu:0",))
     absent = names.to_run("left", Absent(kind="meter", name="nvml", reason="no driver", covers=("gpu:0",)))
@@ -106,21 +94,9 @@ def test_a_name_goes_there_and_back(host: str, name: str) -> None:
 )
 def test_the_parts_of_all_hosts_together_are_the_phase(placed: list[tuple[str, int]]) -> None:
     devices = [f"{host}/npu:{number}" for host, number in placed]
-    tasks = tuple(
-        Task(device=device, shares=(share("mix1", "low", device), share("mix1", "high", device))) for device in devices
-    )
-    rates = tuple(rate(suite, device) for device in devices for suite in ("low", "high"))
-    placement = Placement(
-        objective="throughput",
-        rates=rates,
-        fractions={"low": dict.fromkeys(devices, 0.5)},
-        mixes_per_s=1,
-        bound_per_s=2,
-        bound_fractions={"low": dict.fromkeys(devices, 1.0)},
-        suite_prices={"low": 1.0},
-        device_prices=dict.fromkeys(devices, 1.0),
-        pool_bytes={"left/host": 9},
-    )
+    tasks = tuple(Task(device=id, shares=(share("mix1", "low", id), share("mix1", "high", id))) for id in devices)
+    rates = tuple(rate(suite, id) for id in devices for suite in ("low", "high"))
+    placement = place({"low": 1, "high": 1}, rates, list(map(device, devices)), pool_bytes={"left/host": 9})
     phase = Phase(name="mix1", purpose="mixed", tasks=tasks, placement=placement)
     parts = {host: names.phase_of(host, phase) for host in dict.fromkeys(host for host, _ in placed)}
     joined = [names.to_run(host, part) for host, part in parts.items()]

@@ -299,7 +299,7 @@ def of_a_suite(check: Any, *faults: str) -> Any:
     found = registry.find("suites", [FAULTY])["faulty"]
     options = {"broken": ",".join(faults)} if faults else {}
     with ExitStack() as stack:
-        return apply(suite.blamed(check), suite.SuiteTrials(found, Config(suites={"faulty": options}), stack))
+        return apply(check, suite.SuiteTrials(found, Config(suites={"faulty": options}), stack), runs_here=True)
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +316,7 @@ def test_each_check_of_a_suite_passes_and_catches_its_fault(
 ) -> None:
     monkeypatch.setattr(suite, "ADAPTERS", ("torch",))
     fault, message = CAUGHT_IN_SUITES[check.__name__]
-    passed, failed = apply(suite.blamed(check), faultless), of_a_suite(check, fault)
+    passed, failed = apply(check, faultless, runs_here=True), of_a_suite(check, fault)
     assert passed.state == "passed", str(passed)
     assert failed.state == "failed" and re.search(message, failed.message), str(failed)
 
@@ -334,18 +334,6 @@ def test_a_suite_is_supported_if_it_runs_or_fails_in_any_precision(kinds: list[s
     trials: Any = SimpleNamespace(claimed=[SimpleNamespace(error=error) for error in errors])
     result = apply(suite.supported, trials)
     assert (result.state, result.message) == (state, "supported" if state == "passed" else "no ONNX graph")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("train" not in registry.BUILT_IN["suites"], reason="no suite without an ONNX graph is installed")
-def test_an_adapter_that_cannot_run_a_suite_leaves_its_run_unchecked(
-    inline: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(suite, "ADAPTERS", ("onnxruntime",))
-    with ExitStack() as stack:
-        trials = suite.SuiteTrials(registry.find("suites")["train"], Config(), stack)
-        result = apply(suite.runs_are_audited, trials)
-    assert result.state == "not checked" and "train has no ONNX graph" in result.message, str(result)
 
 
 def test_outputs_that_passed_count_if_feeds_are_too_slow_for_latency_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, Level, requests_ns
+from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, requests_ns
 from mixmark.harness.capabilities.ladder.load import Served, due_ns, load_at
-from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     Absent,
     Completions,
     LatencyLimits,
     Metering,
-    Phase,
     Record,
     Result,
     Samples,
@@ -31,7 +25,20 @@ from mixmark.harness.measure.request_queue import RequestQueue, request_units
 from mixmark.harness.plan import policies
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import report
-from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, WALL, Machine, one_run, phase, record
+from tests.fakes.machine import (
+    MIX,
+    QUANTA,
+    SECOND,
+    WALL,
+    Turn,
+    altered,
+    example,
+    one_run,
+    record,
+    recorded,
+    turn,
+    with_turns,
+)
 from tests.judge.found import facts, not_none, says
 
 LEVELS = (0.75, 0.5, 0.25)
@@ -61,35 +68,21 @@ def metering(name: str, watts: float, end_ns: int) -> Metering:
     )
 
 
-def level_of(result: Result, level: float, policy: str = "plan", delay_ns: int = 1000) -> tuple[Phase, list[Record]]:
+def level_of(result: Result, level: float, policy: str = "plan", delay_ns: int = 1000) -> Turn:
     """A level as simulated devices serve it."""
     placement = not_none(result.phases[0].placement)
     rate_per_s = placement.mixes_per_s
     limits = PRESETS["quick"].mix.model_copy(update={"max_ns": 10**13})
     load = load_at(level, rate_per_s, MIX, request_units(QUANTA), limits, seed=7)
     source = partial(RequestQueue, policy=policies.Planned, limits={}, due_ns=due_ns(load), units=load.request_units)
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, source=source, may_wait=True)
-    machine.run(1e6)
-    end_ns = max(machine.now_ns, load.length_ns)
     name = f"load{round(level * 100)}" + ("" if policy == "plan" else f"-{policy}")
-    records = []
-    for pair, spans in machine.done.items():
-        if spans:
-            done = Completions(
-                np.array(machine.due_ns[pair]),
-                np.array([begin for begin, _ in spans]),
-                np.arange(1, len(spans) + 1),
-                np.array([end for _, end in spans]),
-                np.full(len(spans), QUANTA[pair]),
-            )
-            made = record(name, pair, done, (0, end_ns))
-            records.append(made.model_copy(update={"arrival_delay_ns": delay_ns, "latency_limits": LIMIT}))
-    whole = phase(records, placement).model_dump()
-    own = {"purpose": "experiment", "experiment": "ladder", "facts": Served(load=load, policy=policy).model_dump()}
-    return Phase.model_validate(whole | own), records
+    records, _ = recorded(example(until_s=1e6, source=source, may_wait=True), name, {}, load.length_ns)
+    kept = {"arrival_delay_ns": delay_ns, "latency_limits": LIMIT}
+    served = [each.model_copy(update=kept) for each in records]
+    return turn("ladder", Served(load=load, policy=policy), served, placement)
 
 
-def with_ladder(base: Result, *levels: tuple[Phase, list[Record]], policies: Sequence[str] = ()) -> Result:
+def with_ladder(base: Result, *levels: Turn, policies: Sequence[str] = ()) -> Result:
     names = [each.name for each in base.phases]
     ends = {
         each.phase: each.parent_window_ns[1]
@@ -100,14 +93,9 @@ def with_ladder(base: Result, *levels: tuple[Phase, list[Record]], policies: Seq
         each.name: watts_at(each.told(Served).load.level) for each, _ in levels
     }
     kept = [each for each in base.meterings if each.phase not in powers]
-    return base.model_copy(
-        update={
-            "experiments": {"ladder": {"levels": list(LEVELS)}, "policies": {"policies": list(policies)}},
-            "phases": (*base.phases, *(each for each, _ in levels)),
-            "records": (*base.records, *(record for _, records in levels for record in records)),
-            "meterings": (*kept, *(metering(name, watts, ends[name]) for name, watts in powers.items())),
-        }
-    )
+    read = (*kept, *(metering(name, watts, ends[name]) for name, watts in powers.items()))
+    asked = {"ladder": {"levels": list(LEVELS)}, "policies": {"policies": list(policies)}}
+    return with_turns(base, asked, *levels, meterings=read)
 
 
 @pytest.fixture(scope="module")
@@ -145,11 +133,8 @@ def test_the_arithmetic_of_the_ladder(ladder_result: Result) -> None:
 def test_the_goodput_is_the_highest_level_that_keeps_its_limits(ladder_result: Result) -> None:
     def at(total_s: float) -> float | None:
         limits = LIMIT.model_copy(update={"total_ns": round(total_s * SECOND)})
-        records = tuple(
-            each.model_copy(update={"latency_limits": limits}) if each.latency_limits else each
-            for each in ladder_result.records
-        )
-        return ladder_of(judge(ladder_result.model_copy(update={"records": records}))).goodput
+        limited = altered(ladder_result, lambda each: each.latency_limits is not None, latency_limits=limits)
+        return ladder_of(judge(limited)).goodput
 
     slowest = [
         max(each.p90_ns or 0 for each in level.responses) / SECOND for level in ladder_of(judge(ladder_result)).levels
@@ -204,34 +189,12 @@ def test_a_level_that_was_not_served_says_why(ladder_result: Result) -> None:
     assert "one request takes longer" in text
 
 
-def _whole(spans: list[tuple[int, int]], units: int) -> Completions:
-    begins, ends = (np.array(column) for column in zip(*spans, strict=True))
-    return Completions(begins, begins, np.arange(1, len(begins) + 1), ends, np.full(len(begins), units))
-
-
 def test_a_request_of_several_feeds_lasts_from_when_it_was_due_until_the_last_is_done() -> None:
     due = np.array([0, 0, 5])
     done = Completions(due, np.array([1, 2, 6]), np.array([2, 4, 6]), np.array([3, 4, 7, 9, 8, 12]), np.array([1] * 6))
     made = record("load50", ("llm", "gpu:0"), done, (0, 20))
     first, total, per_unit = requests_ns([made], 4)
     assert (first.tolist(), total.tolist(), per_unit.tolist()) == ([3], [9], [3]), "the second lacks two units"
-
-
-@given(st.lists(st.tuples(st.floats(0.01, 0.9), st.floats(1, 1000)), min_size=1, max_size=6), st.floats(1, 1000))
-def test_the_efficiency_over_the_ladder_lies_between_those_of_its_levels(
-    levels: list[tuple[float, float]], ready_watts: float
-) -> None:
-    full = Estimate(1000.0)
-
-    def level(target: float, watts: float) -> Level:
-        run: Any = SimpleNamespace(total=SimpleNamespace(watts=watts), mixes_per_hour=Estimate(target * 1000))
-        return Level("plan", target, target, run, (), 0, ())
-
-    made = [level(*each) for each in levels]
-    found = Ladder(full, 500.0, ready_watts, None, tuple(made), {})
-    each = [2000.0, 0.0, *(target * 1e6 / watts for target, watts in levels)]
-    assert found.mixes_per_kwh is not None
-    assert min(each) <= found.mixes_per_kwh <= max(each)
 
 
 def test_what_was_asked_for_beside_the_mix_stands_before_its_picture() -> None:

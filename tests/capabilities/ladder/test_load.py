@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mixmark.harness.capabilities.ladder.load import due_ns, load_at
 from mixmark.harness.contracts.errors import UsageError
@@ -49,16 +47,3 @@ def test_arrivals_lie_like_those_of_a_poisson_process_given_their_number() -> No
     assert not np.array_equal(due["llm"][:5], times[:5])
     again = due_ns(load.model_copy(update={"seed": 4}))
     assert not np.array_equal(times, again["resnet50"])
-
-
-@given(st.floats(0.1, 0.9), st.floats(0.01, 100))
-def test_a_machine_and_a_load_that_are_faster_alike_have_the_same_requests(level: float, speed: float) -> None:
-    limits = PRESETS["quick"].mix
-    units = {"llm": 128, "dlrm": 1024}
-    mix = {"llm": 50.0, "dlrm": 200_000.0}
-    slow = load_at(level, 1.0, mix, units, limits.model_copy(update={"min_ns": 10**9, "max_ns": 10**15}), 1)
-    fast_limits = limits.model_copy(update={"min_ns": 0, "max_ns": 10**15})
-    fast = load_at(level, speed, mix, units, fast_limits, 1)
-    if slow.requests["llm"] == fast.requests["llm"] == 100:
-        assert fast.requests == slow.requests
-        assert fast.length_ns == pytest.approx(slow.length_ns / speed, rel=1e-6)

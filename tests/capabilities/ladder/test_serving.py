@@ -81,20 +81,3 @@ def test_requests_are_taken_up_while_no_device_has_room_for_them(tmp_path: Path)
     records = serving(Stage(tmp_path, {"a": slow}, {}), policies.FirstToFinish, requests=10, length_s=1)
     feed_ns = max(int(np.ptp(timestamps.flights_ns(c), axis=0).max()) for r in records.values() if (c := r.completions))
     assert all((record.arrival_delay_ns or 0) < feed_ns / 2 for record in records.values())
-
-
-def test_a_policy_that_fails_ends_the_phase_and_is_named(tmp_path: Path) -> None:
-    class Broken:
-        def __init__(self, seconds: Any, plan: Any) -> None: ...
-
-        def choose(self, waiting: Any, devices: Any, now_ns: int) -> Any:
-            if waiting[0].number == 2:
-                raise KeyError("lost my list")
-            return waiting[0], devices[0].device
-
-    even = {"low": 0.05, "high": 0.05}
-    records = serving(Stage(tmp_path, {"a": even, "b": even}, {}), Broken, requests=4000)
-    errors = {record.error.message for record in records.values() if record.error}
-    assert len(errors) == 1
-    assert "the policy failed: KeyError: 'lost my list'" in errors.pop()
-    assert all(record.completions is None for record in records.values())

@@ -130,12 +130,6 @@ class Held(Counted):
         return word
 
 
-class CountedWrong(Counted):
-    def arrive(self) -> None:
-        super().arrive()
-        self.destination[1000] ^= 1
-
-
 class CountedDying(Counted):
     def arrive(self) -> None:
         if self.calls == 1:
@@ -148,6 +142,9 @@ class Corrupting(Known):
     def arrive(self) -> None:
         super().arrive()
         self.destination[1000] ^= 1
+
+
+class CountedWrong(Corrupting, Counted): ...
 
 
 class Short(Known):
@@ -179,11 +176,12 @@ class Fakes:
     """A plugin: a path that works, one that dies, one that raises, and one that the machine lacks."""
 
     name = "fakes"
+    ids: tuple[str, ...] = ("fakes/fine", "fakes/raises", "fakes/dies")
+    lacks: tuple[Absent, ...] = (Absent(kind="path", name="fakes/none", reason="no path: there is no second memory"),)
 
     def paths(self) -> Iterable[DataPath | Absent]:
-        for name in ("fine", "raises", "dies"):
-            yield DataPath(id=f"fakes/{name}", source="host", destination="host", through_caches=True)
-        yield Absent(kind="path", name="fakes/none", reason="no path: there is no second memory")
+        known = (DataPath(id=id, source="host", destination="host", through_caches=True) for id in self.ids)
+        return *known, *self.lacks
 
     @contextmanager
     def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
@@ -193,15 +191,14 @@ class Fakes:
 class One(Fakes):
     """Has the path that works."""
 
-    def paths(self) -> Iterable[DataPath | Absent]:
-        return [path for path in super().paths() if isinstance(path, DataPath) and path.id == "fakes/fine"]
+    ids: tuple[str, ...] = ("fakes/fine",)
+    lacks: tuple[Absent, ...] = ()
 
 
 class DiesFirst(One):
     """Has the path that works behind the one that dies."""
 
-    def paths(self) -> Iterable[DataPath | Absent]:
-        return [path for name in ("dies", "fine") for path in Fakes().paths() if f"fakes/{name}" in str(path)]
+    ids = ("fakes/dies", "fakes/fine")
 
 
 class Brief(One):
@@ -228,20 +225,18 @@ class BriefCopy(HostCopy):
 
 
 class Twice(One):
-    def paths(self) -> Iterable[DataPath | Absent]:
-        return [*super().paths()] * 2
+    ids = ("fakes/fine", "fakes/fine")
 
 
 class Foreign(One):
-    def paths(self) -> Iterable[DataPath | Absent]:
-        return [path.model_copy(update={"id": "host/copy"}) for path in super().paths()]
+    ids = ("host/copy",)
 
 
 class Hiding(One):
     """Claims what only the run knows: that its mix cannot be run."""
 
-    def paths(self) -> Iterable[DataPath | Absent]:
-        return [Absent(kind="mix", name="fakes/edge-1", reason="no mix")]
+    ids = ()
+    lacks = (Absent(kind="mix", name="fakes/edge-1", reason="no mix"),)
 
 
 class Failing(HostCopy):

@@ -10,13 +10,13 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from tests.capabilities.paths.fakes import BACK, PATH, with_paths
-from tests.capabilities.paths.test_figures import KIB, MIB, line, samples
+from tests.capabilities.paths.test_figures import KIB, MIB, on_line
 from tests.fakes.machine import WALL, one_run
 
 
 def reports() -> Iterator[tuple[str, Assessment]]:
     """A path alone, against another, beside the mix, with a conversion, and with a meter."""
-    copies = sum((samples(size, *[line(size)] * 6) for size in (4 * KIB, 16 * KIB, MIB, 64 * MIB)), ())
+    copies = on_line(4 * KIB, 16 * KIB, MIB, 64 * MIB)
     moved = Move(suite="llm", what="weights", size_bytes=100 << 20)
     whole = one_run(600.0).model_copy(update={"domains": (WALL,)})
     judged = judge(with_paths(whole, PathRecord(path=PATH, samples=copies), moves=[moved]))
@@ -35,9 +35,8 @@ def reports() -> Iterator[tuple[str, Assessment]]:
 
 def both_ways() -> Result:
     """A pair of paths at nine sizes, also against each other and beside the mix."""
-    sizes = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)
-    alone = sum((samples(size, *[line(size)] * 6) for size in sizes), ())
-    largest = samples(256 * MIB, *[2 * line(256 * MIB)] * 6)
+    alone = on_line(*(4**power * KIB for power in range(1, 10)))
+    largest = on_line(256 * MIB, slower=2)
     records = tuple(
         each
         for path in (PATH, BACK)

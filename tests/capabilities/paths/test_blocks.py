@@ -13,7 +13,7 @@ from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.reporters import report
 from mixmark.reporters.document import Block, Chart, Table
 from tests.capabilities.paths.fakes import PATH
-from tests.capabilities.paths.test_figures import KIB, MIB, figures_of, line, result, samples
+from tests.capabilities.paths.test_figures import KIB, MIB, figures_of, line, on_line, result, samples
 from tests.reporters.parsed import Page
 
 ENDS = ("host", "gpu:0", "fake/copy (direct)", "pinned")
@@ -22,7 +22,7 @@ SIZES = (4 * KIB, 16 * KIB, MIB, 64 * MIB)
 
 @pytest.fixture(scope="module")
 def measured() -> Assessment:
-    return judge(result(PathRecord(path=PATH, samples=sum((samples(size, *[line(size)] * 6) for size in SIZES), ()))))
+    return judge(result(PathRecord(path=PATH, samples=on_line(*SIZES))))
 
 
 def section(assessment: Assessment) -> list[Block]:
@@ -42,11 +42,6 @@ def test_a_wrong_path_has_its_reason_and_no_figure() -> None:
 
 def test_a_run_without_paths_has_no_table() -> None:
     assert "Paths between memories" not in report.full(judge(result()))
-
-
-def test_the_report_shows_them_in_each_form(measured: Assessment) -> None:
-    for form in (report.console, report.full, report.markdown, report.html):
-        assert "Paths between memories" in form(measured)
 
 
 def test_the_page_draws_the_rate_by_the_size_of_a_copy(measured: Assessment) -> None:

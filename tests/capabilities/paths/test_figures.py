@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -11,12 +10,11 @@ from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, Copy
 from mixmark.harness.capabilities.paths.figures import PathFigures, paths, predicted
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Failure, Hosts, Phase, Result
+from mixmark.harness.contracts.schema import Failure, Hosts, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
-from mixmark.harness.plan.placement import place
 from tests.capabilities.paths.fakes import PATH, on_host, with_paths
-from tests.fakes.machine import EDGE, GPU_AND_CPU, MIX, QUANTA, Machine, device, one_run, phase, recorded
+from tests.fakes.machine import EDGE, example, one_run, recorded, turn, with_turns
 from tests.golden import sample
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -60,8 +58,13 @@ def line(size: int) -> int:
     return 5000 + size // 2
 
 
+def on_line(*sizes: int, slower: int = 1) -> tuple[CopySample, ...]:
+    """Six copies of each size, in so many times the time of the line."""
+    return sum((samples(size, *[slower * line(size)] * 6) for size in sizes), ())
+
+
 def test_the_pair_is_that_of_the_line() -> None:
-    found = figures(*(samples(size, *[line(size)] * 6) for size in (4 * KIB, 16 * KIB, MIB, 64 * MIB)))
+    found = figures(on_line(4 * KIB, 16 * KIB, MIB, 64 * MIB))
     assert found.latency_s is not None and found.bytes_per_s is not None
     assert (found.latency_s.estimate, *found.latency_s.ends) == pytest.approx((5e-6, 5e-6, 5e-6))
     assert (found.bytes_per_s.estimate, *found.bytes_per_s.ends) == pytest.approx((2e9, 2e9, 2e9))
@@ -102,9 +105,7 @@ def test_a_latency_that_does_not_show_has_a_reason() -> None:
 
 
 def test_a_path_that_failed_has_the_reason_of_the_failure() -> None:
-    failed = PathRecord(
-        path=PATH, samples=samples(4 * KIB, 100), failure=Failure(kind="raised", message="it is gone; its log")
-    )
+    failed = PathRecord(path=PATH, samples=samples(4 * KIB, 100), failure=Failure(kind="raised", message="it is gone"))
     (found,) = paths(result(failed))
     assert (found.latency_s, found.reason) == (None, "it is gone")
 
@@ -117,6 +118,8 @@ def test_a_prediction_has_both_ends_of_the_pair() -> None:
 
 @pytest.mark.parametrize("kind", ["corrupted", "short", "repeated", "late"])
 def test_a_wrong_copy_is_a_finding_and_no_figure(kind: str) -> None:
+    right = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)))))
+    assert not any(each.rule.startswith("path") for each in right.findings)
     fault = CopyFault.model_validate({"kind": kind, "size_bytes": 4096, "first_byte": 7})
     assessment = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)), fault=fault)))
     (finding,) = (each for each in assessment.findings if each.rule == "path_verified")
@@ -124,11 +127,6 @@ def test_a_wrong_copy_is_a_finding_and_no_figure(kind: str) -> None:
     assert finding.values == {"size_bytes": 4096, "first_byte": 7}
     (found,) = paths(assessment.result)
     assert (found.sizes, found.bytes_per_s, found.moves) == ((), None, ())
-
-
-def test_a_right_copy_is_no_finding() -> None:
-    assessment = judge(result(PathRecord(path=PATH, samples=samples(MIB, line(MIB)))))
-    assert not any(each.rule.startswith("path") for each in assessment.findings)
 
 
 def beside(*of_sizes: tuple[CopySample, ...], **caches: str) -> PathFigures:
@@ -154,7 +152,7 @@ def test_a_path_has_the_rate_that_it_allows_a_suite_on_its_device() -> None:
     """Inputs of 32 units and 2,000,000 bytes take 5 µs + 1 ms. The memory of cpu:0 is the host's."""
     record = PathRecord(
         path=PATH.model_copy(update={"destination": "host"}),
-        samples=sum((samples(size, *[line(size)] * 6) for size in (4 * KIB, 16 * KIB, MIB, 64 * MIB)), ()),
+        samples=on_line(4 * KIB, 16 * KIB, MIB, 64 * MIB),
     )
     alone = judge(sample.sample()).solos
     rate = max(
@@ -198,9 +196,7 @@ def test_over_several_hosts_a_path_has_the_cache_and_the_suites_of_its_own_host(
         for name, size in caches.items()
     )
     path = PATH.model_copy(update={"destination": "host", "through_caches": True})
-    own = PathRecord(
-        path=path, samples=sum((samples(size, *[line(size)] * 6) for size in (MIB, 4 * MIB, 64 * MIB)), ())
-    )
+    own = PathRecord(path=path, samples=on_line(MIB, 4 * MIB, 64 * MIB))
     to_host1 = own.path.model_copy(
         update={"id": "hosts/host2:host1", "source": "host2/host", "destination": "host1/host"}
     )
@@ -218,22 +214,16 @@ def test_over_several_hosts_a_path_has_the_cache_and_the_suites_of_its_own_host(
 
 
 MIXED = one_run(None)
-ALONE = PathRecord(path=PATH, samples=sum((samples(size, *[line(size)] * 6) for size in (MIB, 64 * MIB)), ()))
-BESIDE = PathRecord(path=PATH, beside="path", samples=samples(64 * MIB, *[2 * line(64 * MIB)] * 6))
+ALONE = PathRecord(path=PATH, samples=on_line(MIB, 64 * MIB))
+BESIDE = PathRecord(path=PATH, beside="path", samples=on_line(64 * MIB, slower=2))
 
 
 def mixed_at(pace: float, *paths: PathRecord, base: Result = MIXED, failure: Failure | None = None) -> PathFigures:
     """The figures of the last path, beside a run of the mix at a part of its pace."""
-    planner = partial(place, devices=[device(id) for id in ("gpu:0", "cpu:0")])
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, lambda pair, at_s: pace * GPU_AND_CPU[pair], planner)
-    machine.run(600)
-    made, placement = recorded(machine, "path")
+    made, placement = recorded(example(pace), "path")
     made[0] = made[0].model_copy(update={"cut_short": failure})
-    work = CopyWork(path=PATH.id, size_bytes=64 * MIB)
-    of_paths = {"purpose": "experiment", "experiment": "paths", "facts": work.model_dump()}
-    planned = Phase.model_validate(phase(made, placement).model_dump() | of_paths)
-    update = {"phases": (*base.phases, planned), "records": (*base.records, *made)}
-    return judged(with_paths(base.model_copy(update=update), *paths))[-1]
+    beside_mix = turn("paths", CopyWork(path=PATH.id, size_bytes=64 * MIB), made, placement)
+    return judged(with_paths(with_turns(base, {}, beside_mix), *paths))[-1]
 
 
 def test_beside_the_mix_both_are_parts_of_what_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +239,7 @@ def test_beside_the_mix_both_are_parts_of_what_they_are_alone(monkeypatch: pytes
 
 def test_without_a_baseline_nothing_is_left_of_it() -> None:
     assert mixed_at(0.8, BESIDE).left is None
-    other_size = PathRecord(path=PATH, samples=samples(MIB, *[line(MIB)] * 6))
+    other_size = PathRecord(path=PATH, samples=on_line(MIB))
     assert mixed_at(0.8, other_size, BESIDE).left is None
     lone = result(ALONE, BESIDE)
     (_, found) = judged(lone)
@@ -261,20 +251,11 @@ def test_a_run_of_the_mix_that_counts_nothing_has_its_reason() -> None:
     failed = mixed_at(0.8, ALONE, BESIDE, failure=Failure(kind="crashed", message="it is gone"))
     assert failed.mix_left is None
     assert "it is gone" in (failed.mix_reason or "")
-    lost = BESIDE.model_copy(update={"samples": (), "failure": Failure(kind="raised", message="it ended; its log")})
+    lost = BESIDE.model_copy(update={"samples": (), "failure": Failure(kind="raised", message="it ended")})
     assert mixed_at(0.8, ALONE, lost).mix_reason == "the copies ended: it ended"
     fault = CopyFault(kind="short", size_bytes=64 * MIB, first_byte=7)
     wrong = mixed_at(0.8, ALONE, BESIDE.model_copy(update={"fault": fault}))
     assert (wrong.left, wrong.mix_left, wrong.mix_reason) == (None, None, "the copies ended: short")
-
-
-def test_an_opposing_path_leaves_a_part_too() -> None:
-    against = PathRecord(path=PATH, opposing="fake/back", samples=samples(64 * MIB, *[4 * line(64 * MIB)] * 6))
-    _, found = judged(result(ALONE, against))
-    assert found.left is not None
-    assert found.left.estimate == pytest.approx(0.25)
-    assert (found.mix_left, found.mix_reason) == (None, None)
-    assert [each.call_s for each in found.sizes] == [1e-6]
 
 
 def test_a_part_has_both_ends_of_its_two_rates() -> None:
@@ -283,6 +264,7 @@ def test_a_part_has_both_ends_of_its_two_rates() -> None:
     _, found = judged(result(alone, PathRecord(path=PATH, opposing="fake/back", samples=slow)))
     assert found.left is not None
     assert (found.left.estimate, *found.left.ends) == pytest.approx((0.25, 0.025, 0.5))
+    assert (found.mix_left, found.mix_reason) == (None, None), "the mix was not run beside it"
 
 
 def test_of_copies_without_a_call_alone_its_time_is_not_known() -> None:
@@ -292,7 +274,7 @@ def test_of_copies_without_a_call_alone_its_time_is_not_known() -> None:
 
 
 def test_of_a_phase_that_was_measured_twice_the_later_copies_count() -> None:
-    slower = BESIDE.model_copy(update={"samples": samples(64 * MIB, *[4 * line(64 * MIB)] * 6)})
+    slower = BESIDE.model_copy(update={"samples": on_line(64 * MIB, slower=4)})
     _, found = judged(result(ALONE, BESIDE, slower))
     assert found.left is not None
     assert found.left.estimate == pytest.approx(0.25)

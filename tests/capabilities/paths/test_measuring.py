@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -17,7 +17,6 @@ from mixmark.harness.capabilities.paths.beside import BESIDE, beside
 from mixmark.harness.capabilities.paths.facts import CopyWork, DataPath, PathRecord
 from mixmark.harness.capabilities.paths.figures import paths
 from mixmark.harness.capabilities.paths.measuring import (
-    SIZES,
     Data,
     SteadyCopies,
     measure,
@@ -26,7 +25,7 @@ from mixmark.harness.capabilities.paths.measuring import (
     opposed,
     way_back,
 )
-from mixmark.harness.capabilities.paths.process import PathCalls, PathProcess
+from mixmark.harness.capabilities.paths.process import PathProcess
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.schema import Absent, Metering, Phase, Record, Tier
 from mixmark.harness.machine.config import Config
@@ -41,11 +40,8 @@ from mixmark.harness.resources import clock
 from tests.capabilities.paths import fakes as copies
 from tests.capabilities.paths.fakes import BACK, PATH, Dying, Halved, Known, with_paths
 from tests.fakes.clock import JumpingClock
-from tests.fakes.machine import EDGE, one_run
+from tests.fakes.machine import EDGE, of_experiment, one_run
 from tests.golden import sample
-from tests.worker import test_messages
-
-FAKES = Path(copies.__file__)
 
 
 def absent(name: str) -> Absent:
@@ -96,13 +92,6 @@ def test_a_wrong_copy_is_named(fake: type[Known], kind: str, first: int) -> None
     assert record.samples == ()
 
 
-def test_the_bytes_differ_from_sample_to_sample() -> None:
-    data = Data(1)
-    first, second = data.next(4096), data.next(4096)
-    assert (first != second).mean() > 0.99
-    assert (Data(1).next(4096) == first).all()
-
-
 @pytest.mark.usefixtures("_simulated")
 def test_what_does_not_fit_into_memory_is_left_out_with_its_reason() -> None:
     record = measured(PATH, Known(2_000, 0.05), Data(1), 1 << 16)
@@ -110,20 +99,21 @@ def test_what_does_not_fit_into_memory_is_left_out_with_its_reason() -> None:
     assert record.failure is not None and record.failure.kind == "unsupported"
 
 
-def test_sizes_are_from_4_kib_to_256_mib() -> None:
-    assert (SIZES[0], SIZES[-1]) == (4 << 10, 256 << 20)
-
-
 @pytest.fixture
-def _fakes(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> Iterator[None]:
-    plugin = Plugin("paths", "fakes", f"{FAKES}:Fakes", "test")
-    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
-    yield
+def only(monkeypatch: pytest.MonkeyPatch, _small: None, importable: None) -> Callable[[str], Plugin]:
+    """Makes a class of the fakes the only plugin."""
+
+    def installed(name: str) -> Plugin:
+        plugin = Plugin("paths", "fakes", f"{copies.__file__}:{name}", "test")
+        monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+        return plugin
+
+    return installed
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fakes")
-def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> None:
+def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own(only: Callable[[str], Plugin]) -> None:
+    only("Fakes")
     lacking, fine, opposed, raises, dies = measure(seed=1)
     assert isinstance(opposed, PathRecord)
     assert (opposed.key, opposed.fault, opposed.failure) == ("fakes/fine against fakes/fine", None, None)
@@ -138,7 +128,6 @@ def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_small", "importable")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -150,10 +139,9 @@ def test_a_plugin_runs_in_a_process_of_its_own_and_its_errors_are_its_own() -> N
     ],
 )
 def test_a_plugin_that_breaks_its_contract_is_refused_with_the_reason(
-    name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+    name: str, reason: str, only: Callable[[str], Plugin]
 ) -> None:
-    plugin = Plugin("paths", "fakes", f"{FAKES}:{name}", "test")
-    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+    only(name)
     (found,) = measure()
     if isinstance(found, PathRecord):
         assert found.failure and reason in found.failure.message
@@ -162,18 +150,17 @@ def test_a_plugin_that_breaks_its_contract_is_refused_with_the_reason(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_small", "importable")
-def test_a_path_that_ends_its_process_ends_no_other_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin = Plugin("paths", "fakes", f"{FAKES}:DiesFirst", "test")
-    monkeypatch.setattr(registry, "find", lambda kind: {"fakes": plugin})
+def test_a_path_that_ends_its_process_ends_no_other_path(only: Callable[[str], Plugin]) -> None:
+    only("DiesFirst")
     found = [each for each in measure([absent("fakes/fine against fakes/fine")]) if isinstance(each, PathRecord)]
     assert [(each.key, each.failure is None) for each in found] == [("fakes/dies", False), ("fakes/fine", True)]
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_small", "importable")
-def test_a_full_disk_between_the_processes_fails_its_path_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(PathProcess(Plugin("paths", "fakes", f"{FAKES}:One", "test"))) as process:
+def test_a_full_disk_between_the_processes_fails_its_path_alone(
+    only: Callable[[str], Plugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(PathProcess(only("One"))) as process:
         monkeypatch.setattr(process, "_file", Path("/dev/full"))
         record = measured(PATH.model_copy(update={"id": "fakes/fine"}), process, Data(1), 1 << 40)
     assert record.failure and "cannot exchange the bytes of a path" in record.failure.message
@@ -193,8 +180,8 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fakes")
-def test_paths_that_are_known_are_left_out() -> None:
+def test_paths_that_are_known_are_left_out(only: Callable[[str], Plugin]) -> None:
+    only("Fakes")
     alone = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
     opposing = [PathRecord(path=path, opposing=path.id) for path in alone if path.id != "fakes/fine"]
     (found,) = measure([*(PathRecord(path=path) for path in alone), *opposing, absent("fakes/none")])
@@ -365,13 +352,15 @@ class Reading:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_fakes")
-def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_has_the_windows_in_which_its_meters_were_read(
+    only: Callable[[str], Plugin], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only("One")
     monkeypatch.setattr(measuring, "DUTY_NS", 100_000_000)
-    alone = [path for path in copies.Fakes().paths() if isinstance(path, DataPath)]
-    known = [PathRecord(path=path, opposing=path.id) for path in alone]
-    known += [PathRecord(path=path) for path in alone if path.id != "fakes/fine"]
-    record, metering = measure([*known, absent("fakes/none")], seed=1, meters=cast(Meters, Reading()))
+    (fine,) = copies.One().paths()
+    assert isinstance(fine, DataPath)
+    known = [PathRecord(path=fine, opposing=fine.id)]
+    record, metering = measure(known, seed=1, meters=cast(Meters, Reading()))
     assert isinstance(record, PathRecord) and isinstance(metering, Metering)
     assert (record.key, record.metering, metering.phase) == ("fakes/fine", "paths.fakes.0", "paths.fakes.0")
     assert [bool(window.copied_bytes) for window in record.duty] == [bool(part) for part in measuring.DUTIES]
@@ -382,8 +371,7 @@ def test_a_path_has_the_windows_in_which_its_meters_were_read(monkeypatch: pytes
 
 def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = CopyWork(path=PATH.id, size_bytes=4096)
-    update = {"purpose": "experiment", "experiment": "paths", "facts": work.model_dump()}
-    (phase, *_) = (each.model_copy(update=update) for each in one_run(None).phases if each.placement)
+    phase = of_experiment("paths", work, one_run(None).phases[0])
 
     def gone(work: CopyWork) -> NoReturn:
         raise Unsupported("the bus is gone")
@@ -401,19 +389,3 @@ def test_copies_that_cannot_begin_fail_no_record_of_the_mix(tmp_path: Path, monk
         made = LocalExecutor(cast(Equipment, None), tmp_path, meters)
         facts = next(made.measure(PhaseRequest(phase, 0, EDGE, ()), lambda event: None))
     assert facts.found == (Absent(kind="path", name=BESIDE, reason="the bus is gone"),)
-
-
-@pytest.mark.parametrize(
-    ("method", "given", "value"),
-    [
-        (PathCalls.list_paths, {}, (PATH, Absent(kind="path", name="onyx", reason="no path: no onyx"))),
-        (PathCalls.open_path, {"path": "onyx/in", "size_bytes": 4096}, None),
-        (PathCalls.put, {"offset": 0, "file": "bytes"}, None),
-        (PathCalls.poison, {"byte": 255}, None),
-        (PathCalls.copy, {"times": 0, "word_at": 4088}, (1 << 64) - 1),
-        (PathCalls.take, {"offset": 8, "count": 4088, "file": "bytes"}, None),
-    ],
-    ids=lambda each: getattr(each, "__name__", ""),
-)
-def test_a_call_and_its_reply_are_the_same_after_their_lines(method: Any, given: dict[str, Any], value: Any) -> None:
-    test_messages.test_a_call_and_its_reply_are_the_same_after_their_lines(PathCalls, method, given, value)

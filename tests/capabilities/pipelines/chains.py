@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-
-import numpy as np
+from typing import Any
 
 from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage, PipelineWork
 from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
-from mixmark.harness.contracts.schema import Completions, Record
-from tests.fakes.machine import Machine, Rates, record
+from mixmark.harness.contracts.schema import Record
+from tests.fakes.machine import Machine, Rates, recorded
 
 UNITS = {"a": 10, "b": 20}
 ROW: Rates = {("a", "gpu:0"): 100.0, ("b", "cpu:0"): 20.0}
@@ -17,23 +16,13 @@ WORK = PipelineWork(suites=("a", "b"), units=(10, 20), in_flight=1, deadline_ns=
 CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2_050_000_000)
 
 
-def machine(in_flight: int, rates: Rates = ROW, may_wait: bool = False) -> Machine:
+def machine(in_flight: int, rates: Rates = ROW, **more: Any) -> Machine:
+    """more: of `Machine`."""
     work = WORK.model_copy(update={"in_flight": in_flight})
     quanta = {pair: UNITS[pair[0]] for pair in rates}
-    return Machine(dict(UNITS), rates, quanta, may_wait=may_wait, source=partial(PipelineQueue, work=work))
+    return Machine(dict(UNITS), rates, quanta, source=partial(PipelineQueue, work=work), **more)
 
 
 def records(made: Machine, phase: str = "pipeline1") -> list[Record]:
     """The records of what the machine has done until now."""
-    found = []
-    for pair, spans in made.done.items():
-        if spans:
-            due = np.array(made.due_ns[pair])
-            begin, end = np.array(spans).T
-            order = np.argsort(begin, kind="stable")
-            count = len(spans)
-            done = Completions(
-                due[order], begin[order], np.arange(1, count + 1), end[order], np.full(count, made.quanta[pair])
-            )
-            found.append(record(phase, pair, done, (0, made.now_ns)))
-    return found
+    return recorded(made, phase)[0]

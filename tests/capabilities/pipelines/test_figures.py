@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -11,14 +12,15 @@ import pytest
 from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineWork
 from mixmark.harness.capabilities.pipelines.figures import PipelineFigures, figures, out_of_turn
 from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
-from mixmark.harness.contracts.schema import Absent, Completions, Metering, Phase, Record, Result, Samples
+from mixmark.harness.contracts.schema import Absent, Completions, Metering, Record, Result, Samples
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo import Latency
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
 from tests.capabilities.pipelines.chains import CHAIN, UNITS, WORK, machine, records
-from tests.fakes.machine import WALL, Machine, Rates, device, phase
+from tests.fakes import machine as machines
+from tests.fakes.machine import WALL, Machine, Rates, Turn, device
 from tests.golden.sample import result as bare
 from tests.judge.found import not_none
 
@@ -26,15 +28,9 @@ WATTS = 600.0
 GPU: Rates = {("a", "gpu:0"): 100.0, ("b", "gpu:0"): 40.0}
 
 
-def turn(made: Machine, in_flight: int, name: str, on: str | None = None) -> tuple[Phase, list[Record]]:
-    found = records(made, name)
-    work = WORK.model_copy(update={"in_flight": in_flight, "device": on})
-    return of_work(phase(found, made.placement), work), found
-
-
-def of_work(plain: Phase, work: PipelineWork) -> Phase:
-    own = {"purpose": "experiment", "experiment": "pipeline", "facts": work.model_dump(mode="json")}
-    return Phase.model_validate(plain.model_dump() | own)
+def turn(made: Machine, in_flight: int, name: str, on: str | None = None, **facts: object) -> Turn:
+    work = WORK.model_copy(update={"in_flight": in_flight, "device": on, **facts})
+    return machines.turn("pipeline", work, records(made, name), made.placement)
 
 
 def metering(name: str, end_ns: int) -> Metering:
@@ -44,7 +40,7 @@ def metering(name: str, end_ns: int) -> Metering:
     return Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
 
 
-def result(*turns: tuple[Phase, list[Record]], chain: Pipeline = CHAIN, metered: bool = True) -> Result:
+def result(*turns: Turn, chain: Pipeline = CHAIN, metered: bool = True) -> Result:
     ends = {each.name: found[0].parent_window_ns[1] for each, found in turns if found[0].parent_window_ns}
     return bare(*(record for _, found in turns for record in found)).model_copy(
         update={
@@ -57,7 +53,7 @@ def result(*turns: tuple[Phase, list[Record]], chain: Pipeline = CHAIN, metered:
     )
 
 
-def both() -> tuple[tuple[Phase, list[Record]], tuple[Phase, list[Record]]]:
+def both() -> tuple[Turn, Turn]:
     """Two in flight on both devices for 5.1 s, and one on the GPU for 6 s."""
     row, alone = machine(2), machine(1, GPU)
     row.run(5.15)
@@ -65,7 +61,7 @@ def both() -> tuple[tuple[Phase, list[Record]], tuple[Phase, list[Record]]]:
     return turn(row, 2, "pipeline1"), turn(alone, 1, "pipeline1-alone", "gpu:0")
 
 
-def found(*turns: tuple[Phase, list[Record]], chain: Pipeline = CHAIN) -> PipelineFigures:
+def found(*turns: Turn, chain: Pipeline = CHAIN) -> PipelineFigures:
     return figures(result(*turns, chain=chain), ())
 
 
@@ -76,14 +72,10 @@ def test_a_late_pipeline_is_no_work_and_its_joules_stay() -> None:
     assert first.per_hour == pytest.approx(4 * 3600 / 5.1)
     assert first.per_kwh == pytest.approx(4 * 3.6e6 / (WATTS * 5.1), rel=1e-3)
     assert first.problems == ()
+    blind = figures(result(both()[0], metered=False), ())
+    assert (blind.per_hour is None, blind.turns[0].per_kwh, blind.per_kwh) == (False, None, None)
     slow = found(both()[0], chain=CHAIN.model_copy(update={"deadline_ns": 10**9}))
     assert slow.per_hour is not None and slow.per_hour.estimate == 0
-
-
-def test_the_energy_is_not_known_without_a_meter() -> None:
-    made = figures(result(both()[0], metered=False), ())
-    assert made.per_hour is not None
-    assert (made.turns[0].per_kwh, made.per_kwh) == (None, None)
 
 
 def test_percentiles_need_a_sample_that_carries_them() -> None:
@@ -143,13 +135,12 @@ def test_a_turn_that_beats_the_times_alone_takes_the_place_of_the_bound(times: f
     assert not found(both()[0]).exceeded
 
 
-def whole_turn() -> tuple[Phase, list[Record]]:
+def whole_turn() -> Turn:
     """The work of both stages in one feed of `c`, which takes the GPU 0.5 s: 10 in 5 s."""
     work, pair = PipelineWork(suites=("c",), units=(30,), in_flight=1, deadline_ns=1), ("c", "gpu:0")
     made = Machine({"c": 30}, {pair: 60.0}, {pair: 30}, source=partial(PipelineQueue, work=work))
     made.run(5.05)
-    kept = records(made, "pipeline1-whole")
-    return of_work(phase(kept, made.placement), work), kept
+    return machines.turn("pipeline", work, records(made, "pipeline1-whole"), made.placement)
 
 
 def test_the_gain_over_whole_requests() -> None:
@@ -169,8 +160,7 @@ def test_the_gain_over_a_policy() -> None:
     """By the policy one pipeline at a time is under way: 1.1 s each, 4 of them in 4.4 s."""
     slow = machine(1)
     slow.run(4.45)
-    by, kept = turn(slow, 1, "pipeline1-by-greedy")
-    greedy = by.model_copy(update={"facts": {**by.facts, "policy": "greedy"}}), kept
+    greedy = turn(slow, 1, "pipeline1-by-greedy", policy="greedy")
     whole = result(both()[0], greedy, both()[1])
     named = {**whole.experiments, "policies": {"policies": ["greedy", "deadline"]}}
     made = figures(whole.model_copy(update={"experiments": named}), ())
@@ -207,26 +197,24 @@ def test_why_there_is_no_gain() -> None:
     assert (late.gain, late.reason) == (None, "a turn does not count, or none of its pipelines was in time")
 
 
-@pytest.mark.parametrize("case", ["unaudited", "unserved", "no record"])
-def test_a_stage_that_served_nothing_voids_the_turn(case: str) -> None:
-    whole, (first, second) = both()[0]
-    kept = {
-        "unaudited": [first, second.model_copy(update={"audit": None, "unaudited": "it was lost"})],
-        "unserved": [first],
-        "no record": [],
-    }[case]
-    made = result((whole, [first, second]))
-    made = made.model_copy(update={"records": tuple(kept)})
+@pytest.mark.parametrize(
+    ("kept", "problem"),
+    [
+        (lambda first, second: [first, unaudited(second)], "unaudited"),
+        (lambda first, second: [first], "no_feed"),
+        (lambda first, second: [], "unfinished"),
+    ],
+)
+def test_a_stage_that_served_nothing_voids_the_turn(kept: Callable[..., list[Record]], problem: str) -> None:
+    whole, both_stages = both()[0]
+    made = result((whole, both_stages)).model_copy(update={"records": tuple(kept(*both_stages))})
     void = figures(made, ())
-    (found_turn,) = void.turns
-    assert [each.code for each in found_turn.problems] == [
-        {
-            "unaudited": "mix_complete.unaudited",
-            "unserved": "mix_complete.no_feed",
-            "no record": "mix_complete.unfinished",
-        }[case]
-    ]
+    assert [each.code for each in void.turns[0].problems] == [f"mix_complete.{problem}"]
     assert (void.per_hour, void.reason) == (None, "a turn does not count, or none of its pipelines was in time")
+
+
+def unaudited(record: Record) -> Record:
+    return record.model_copy(update={"audit": None, "unaudited": "it was lost"})
 
 
 def test_a_window_in_which_no_pipeline_ended_does_not_count() -> None:
@@ -264,7 +252,6 @@ def test_a_phase_of_other_stages_is_a_contradiction() -> None:
 
 def test_a_report_says_which_stage_voids_a_turn() -> None:
     whole, (first, second) = both()[0]
-    lost = second.model_copy(update={"audit": None, "unaudited": "it was lost"})
-    text = report.full(judge(result((whole, [first, lost]))))
-    assert f"not count: {lost.route.label}" in " ".join(text.split())
+    text = report.full(judge(result((whole, [first, unaudited(second)]))))
+    assert f"not count: {second.route.label}" in " ".join(text.split())
     assert "pipeline mine" not in report.full(judge(result(*both()).model_copy(update={"experiments": {}})))

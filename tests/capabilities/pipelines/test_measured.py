@@ -22,8 +22,8 @@ from mixmark.harness.plan import placement
 from mixmark.harness.record import store
 from mixmark.harness.resources import clock
 from mixmark.harness.worker import outputs
-from tests.capabilities.pipelines.test_figures import of_work
 from tests.cli.shell import Shell
+from tests.fakes.machine import of_experiment
 from tests.measure.test_benchmark import run
 from tests.measure.test_mixed import Stage
 
@@ -42,7 +42,7 @@ def chained(
     plain = stage.phase(max_s)
     rates = plain.placement.rates if plain.placement else ()
     plan = placement.place(WORK.mix_units, rates, stage.devices())
-    phase = of_work(plain.model_copy(update={"placement": plan}), work)
+    phase = of_experiment("pipeline", work, plain.model_copy(update={"placement": plan}))
     source = partial(PipelineQueue, work=work, policy=policy or InProportion)
     drive = mixed.local_driver(work.mix("smoke"), phase, lambda units, rates: plan, source=source)
     return attend(phase, stage.equipment(), folder, drive, on_ready=drive.on_ready)

@@ -43,87 +43,61 @@ def turns(rates: list[Rate], chain: Pipeline = CHAIN, devices: list[Device] = DE
     return [(turn.work.device, turn.work.in_flight, turn.placement.mixes_per_s) for turn in found]
 
 
+PUBLISHED = {"assistant": ("resnet50", "dlrm", "llm", "diffusion"), "split": ("llm-prefill", "llm-decode")}
+
+
 @pytest.mark.parametrize("tier", get_args(Tier))
-@pytest.mark.parametrize("name", pipelines.published())
-def test_a_published_pipeline_has_a_deadline_at_every_tier(name: str, tier: Tier) -> None:
-    found = pipelines.load(name, tier, SUITES)
-    assert (
-        found.suites
-        == {
-            "assistant": ("resnet50", "dlrm", "llm", "diffusion"),
-            "split": ("llm-prefill", "llm-decode"),
-        }[name]
-    )
-    assert found.deadline_ns > 0
-
-
-def test_a_stage_knows_whether_it_continues_the_stage_before() -> None:
-    split = pipelines.load("split", "smoke", SUITES)
-    assert [stage.carried for stage in split.stages] == [False, True]
+def test_a_published_pipeline_has_a_deadline_at_every_tier(tier: Tier) -> None:
+    found = {name: pipelines.load(name, tier, SUITES) for name in pipelines.published()}
+    assert {name: each.suites for name, each in found.items()} == PUBLISHED
+    assert all(each.deadline_ns > 0 for each in found.values())
+    split = found["split"]
+    assert [stage.carried for stage in split.stages] == [False, True], "the second continues the first"
     assert (split.apart, split.whole, split.samples) == (True, "llm", {"llm-prefill": 1, "llm-decode": 1, "llm": 1})
-    assert not any(stage.carried for stage in pipelines.load("assistant", "smoke", SUITES).stages)
+    assert not any(stage.carried for stage in found["assistant"].stages)
 
 
 def test_a_pipeline_of_ones_own(tmp_path: Path) -> None:
-    text = '[mine]\nstages = [{ suite = "resnet50", samples = 4 }, { suite = "dlrm", device = "gpu:0" }]\n'
-    found = pipelines.load(own(tmp_path, text + "deadline_s = { smoke = 0.5 }"), "smoke", SUITES)
-    assert found == Pipeline(
-        name="mine",
-        stages=(PipelineStage(suite="resnet50", samples=4), PipelineStage(suite="dlrm", device="gpu:0")),
-        deadline_ns=5 * 10**8,
-    )
+    text = mine('[{ suite = "resnet50", samples = 4 }, { suite = "dlrm", device = "gpu:0" }]', "{ smoke = 0.5 }")
+    stages = PipelineStage(suite="resnet50", samples=4), PipelineStage(suite="dlrm", device="gpu:0")
+    expected = Pipeline(name="mine", stages=stages, deadline_ns=5 * 10**8)
+    assert pipelines.load(own(tmp_path, text), "smoke", SUITES) == expected
 
 
-TWO = 'stages = [{ suite = "llm" }, { suite = "dlrm" }]\n'
+LLM, DLRM = '{ suite = "llm" }', '{ suite = "dlrm" }'
+TWO = f"[{LLM}, {DLRM}]"
+
+
+def mine(stages: str = TWO, deadline_s: str = "{ smoke = 1 }", more: str = "") -> str:
+    return f"[mine]\nstages = {stages}\ndeadline_s = {deadline_s}\n{more}"
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[mine]\n" + TWO + "deadline_s = { smoke = 0 }", "mine.deadline_s.smoke is 0"),
-        ("[mine]\n" + TWO + "deadline_s = { edge = 1 }", "no deadline at the tier smoke"),
-        ('[mine]\nstages = [{ suite = "llm" }, { suite = "llm" }]\ndeadline_s = { smoke = 1 }', "comes back to llm"),
-        ('[mine]\nstages = [{ suite = "llm" }, { suite = "gpt" }]\ndeadline_s = { smoke = 1 }', "'gpt'"),
-        ('[mine]\nstages = [{ suite = "llm" }]\ndeadline_s = { smoke = 1 }', "stages"),
-        (
-            '[mine]\nstages = [{ suite = "llm", samples = 3 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }',
-            "llm takes one sample at a time, not 3",
-        ),
-        (
-            '[mine]\nstages = [{ suite = "llm" }, { suite = "llm-decode" }]\ndeadline_s = { smoke = 1 }',
-            "llm-decode continues llm-prefill, which is not the stage before it",
-        ),
-        ("[mine]\n" + TWO + 'whole = "gpt"\ndeadline_s = { smoke = 1 }', "'gpt'"),
-        ('[mine]\nstages = [{ suite = "llm", bits = 4 }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }', "bits"),
-        ('[mine]\nstages = "llm"\ndeadline_s = { smoke = 1 }', "stages: Input should be an array$"),
-        (
-            '[mine]\nstages = ["llm", {}]\ndeadline_s = { smoke = 1 }',
-            "0: Input should be a table; stages.1.suite: F",
-        ),
-        ("[mine]\nstages = []\ndeadline_s = { smoke = 1 }", "stages: Array should have at least 2 items, not 0$"),
-        (
-            '[mine]\nstages = [{ suite = "dlrm", samples = true }, { suite = "llm" }]\ndeadline_s = { smoke = 1 }',
-            "stages.0.samples: Input should be a valid integer$",
-        ),
-        ("[mine]\n" + TWO + 'whole = "llm"\ndeadline_s = { smoke = 1 }', "llm as a stage and as whole"),
-        ("[mine]\n" + TWO + 'name = "other"\ndeadline_s = { smoke = 1 }', "unknown keys: name"),
-        (
-            '[mine]\nstages = [{ suite = "llm", carried = false }, { suite = "dlrm" }]\ndeadline_s = { smoke = 1 }',
-            "unknown keys: carried",
-        ),
-        ("[assistant]\n" + TWO + "deadline_s = { smoke = 1 }", "reserved"),
+        (mine(deadline_s="{ smoke = 0 }"), "mine.deadline_s.smoke is 0"),
+        (mine(deadline_s="{ edge = 1 }"), "no deadline at the tier smoke"),
+        (mine(f"[{LLM}, {LLM}]"), "comes back to llm"),
+        (mine(f'[{LLM}, {{ suite = "gpt" }}]'), "'gpt'"),
+        (mine(f"[{LLM}]"), "stages"),
+        (mine(f'[{{ suite = "llm", samples = 3 }}, {DLRM}]'), "llm takes one sample at a time, not 3"),
+        (mine(f'[{LLM}, {{ suite = "llm-decode" }}]'), "llm-decode continues llm-prefill, which is not the stage bef"),
+        (mine(more='whole = "gpt"'), "'gpt'"),
+        (mine(more='whole = "llm"'), "llm as a stage and as whole"),
+        (mine(f'[{{ suite = "llm", bits = 4 }}, {DLRM}]'), "bits"),
+        (mine('"llm"'), "stages: Input should be an array$"),
+        (mine('["llm", {}]'), "0: Input should be a table; stages.1.suite: F"),
+        (mine("[]"), "stages: Array should have at least 2 items, not 0$"),
+        (mine(f'[{{ suite = "dlrm", samples = true }}, {LLM}]'), "stages.0.samples: Input should be a valid integer$"),
+        (mine(more='name = "other"'), "unknown keys: name"),
+        (mine(f'[{{ suite = "llm", carried = false }}, {DLRM}]'), "unknown keys: carried"),
+        (mine().replace("mine", "assistant"), "reserved"),
         ("[one]\n[two]\n", "exactly one table"),
     ],
 )
 def test_a_wrong_definition_is_refused_with_its_reason(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         pipelines.load(own(tmp_path, text), "smoke", SUITES)
-
-
-def test_a_pipeline_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match="there is no pipeline 'asistant'") as raised:
-        pipelines.load("asistant", "smoke", SUITES)
-    assert "did you mean assistant?" in raised.value.hint
 
 
 def candidates(*suites: str) -> list[Phase]:
@@ -214,10 +188,6 @@ def test_a_policy_has_the_plan_of_the_turn_that_it_is_compared_with_and_any_devi
     )
     assert len(plan.placement.rates) == 2, "each device has one stage"
     assert len(greedy.placement.rates) == 4
-
-
-def test_the_critical_path_is_the_sum_of_the_fastest_stages() -> None:
-    assert sum(pipelines.fastest_s(UNITS, RATES).values()) == pytest.approx(0.6)
 
 
 def test_slices_count_as_their_device_and_have_nothing_to_gain_over() -> None:

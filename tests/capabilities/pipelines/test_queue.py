@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from mixmark.harness.capabilities.pipelines import queue as queues
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
 from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
-from mixmark.harness.capabilities.pipelines.queue import Chaining, PipelineQueue
+from mixmark.harness.capabilities.pipelines.queue import Chaining, InProportion, PipelineQueue
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.measure.request_queue import PolicyFailed
+from mixmark.harness.contracts.schema import Placement
+from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import place
 from tests.capabilities.pipelines.chains import ROW, UNITS, WORK, machine, records
 from tests.fakes.machine import Machine, Rates, device, solo
@@ -65,13 +66,7 @@ def test_no_stage_begins_before_the_stage_before_has_ended(
 
 def test_the_devices_of_a_stage_take_turns_by_their_part_of_the_plan() -> None:
     """`b` takes 1 s on either device, and `a` 0.5 s on the GPU: 0.5 + x = 1 − x, so a quarter of `b` is for the GPU."""
-    rates: Rates = {("a", "gpu:0"): 20, ("b", "gpu:0"): 20, ("b", "cpu:0"): 20}
-    made = Machine(
-        dict(UNITS),
-        rates,
-        {pair: UNITS[pair[0]] for pair in rates},
-        source=partial(PipelineQueue, work=WORK.model_copy(update={"in_flight": 3})),
-    )
+    made = machine(3, {("a", "gpu:0"): 20, ("b", "gpu:0"): 20, ("b", "cpu:0"): 20})
     assert made.placement.fractions["b"] == pytest.approx({"gpu:0": 1 / 3, "cpu:0": 1.0})
     made.run(300)
     counts = {id: len(made.done["b", id]) for id in ("gpu:0", "cpu:0")}
@@ -101,22 +96,14 @@ def test_the_window_is_over_when_a_pipeline_has_ended() -> None:
 def test_a_lost_device_loses_the_pipelines_that_it_held_and_the_others_go_on() -> None:
     """The CPU is slower than planned. So it holds one stage, and more wait for it: the GPU runs these."""
     rates: Rates = {("a", "gpu:0"): 100, ("b", "gpu:0"): 20, ("b", "cpu:0"): 20}
-    quanta = {pair: UNITS[pair[0]] for pair in rates}
-    work = WORK.model_copy(update={"in_flight": 8})
-    made = Machine(
-        dict(UNITS),
-        rates,
-        quanta,
-        actual=lambda pair, at_s: rates[pair] / (4 if pair[1] == "cpu:0" else 1),
-        source=partial(PipelineQueue, work=work),
-    )
+    made = machine(8, rates, actual=lambda pair, at_s: rates[pair] / (4 if pair[1] == "cpu:0" else 1))
     made.run(9)
     lost_ns, ended = made.now_ns, made.dispatcher.mixes
     made.lose("cpu:0")
     made.run(30)
     assert made.dispatcher.mixes > ended + 15
-    assert out_of_turn(work, records(made)) == 0
-    chains = steps_of(work, records(made))
+    assert out_of_turn(WORK, records(made)) == 0
+    chains = steps_of(WORK, records(made))
     assert sum(due_ns < lost_ns and len(steps) < 2 for due_ns, steps in chains.items()) == 1
 
 
@@ -139,18 +126,29 @@ def test_without_a_device_for_a_stage_the_phase_ends() -> None:
     assert made.dispatcher.next("gpu:0", made.now_ns) is None
 
 
+def placed(rates: Rates) -> Placement:
+    return place(UNITS, solo(rates), [device("gpu:0"), device("cpu:0")])
+
+
+def units_of(rates: Rates) -> dict[Pair, int]:
+    return {pair: UNITS[pair[0]] for pair in rates}
+
+
+def queued(rates: Rates, policy: Any = InProportion, **facts: object) -> PipelineQueue:
+    """The queue of a phase that has begun."""
+    work = WORK.model_copy(update=facts)
+    queue = PipelineQueue(UNITS, placed(rates), units_of(rates), dict.fromkeys(rates, 1), work, policy)
+    queue.begin(0)
+    return queue
+
+
 def test_a_feed_of_another_size_is_no_stage() -> None:
-    devices = [device("gpu:0"), device("cpu:0")]
-    plan = place(UNITS, solo(ROW), devices)
     with pytest.raises(ValueError, match="no feed of a stage: b on cpu:0"):
-        PipelineQueue(UNITS, plan, {("a", "gpu:0"): 10, ("b", "cpu:0"): 40}, dict.fromkeys(ROW, 1), WORK)
+        PipelineQueue(UNITS, placed(ROW), {("a", "gpu:0"): 10, ("b", "cpu:0"): 40}, dict.fromkeys(ROW, 1), WORK)
 
 
 def test_what_the_next_stage_continues_is_given_and_taken() -> None:
-    work = WORK.model_copy(update={"carried": ("b",)})
-    plan = place(work.mix_units, solo(ROW), [device("gpu:0"), device("cpu:0")])
-    queue = PipelineQueue(work.mix_units, plan, UNITS_OF, dict.fromkeys(ROW, 1), work)
-    queue.begin(0)
+    queue = queued(ROW, carried=("b",))
     first = queue.next("gpu:0", 0)
     assert first is not None and (first.takes, first.gives, first.last) == (False, True, False)
     queue.finished("gpu:0", first, 0, 1, 10)
@@ -173,46 +171,26 @@ class Last:
 
 
 def test_a_policy_sees_the_stages_that_wait_with_the_begin_of_their_pipeline() -> None:
-    plan = place(UNITS, solo(EVERY), [device("gpu:0"), device("cpu:0")])
-    work = WORK.model_copy(update={"in_flight": 2})
-    quanta = {pair: UNITS[pair[0]] for pair in EVERY}
-    queue = PipelineQueue(UNITS, plan, quanta, dict.fromkeys(EVERY, 1), work, Last)
-    queue.begin(0)
+    queue = queued({(suite, id): 20 for suite in UNITS for id in ("gpu:0", "cpu:0")}, Last, in_flight=2)
     assert queue.next("gpu:0", 0) is None
-    older, younger = (Request(2 * n, "a", n - 2, work.deadline_ns) for n in range(2))
+    older, younger = (Request(2 * n, "a", n - 2, WORK.deadline_ns) for n in range(2))
     assert Last.asked == [((older, younger), ("gpu:0", "cpu:0")), ((older,), ("gpu:0", "cpu:0"))]
     first = queue.next("cpu:0", 0)
     assert first is not None and (first.request, first.due_ns, first.chained) == (1, -1, True)
     queue.finished("cpu:0", first, 0, 5, 10)
     second = queue.next("cpu:0", 5)
     assert second is not None and (second.suite, second.request) == ("a", 0)
-    assert Last.asked[2:] == [((Request(3, "b", -1, work.deadline_ns, "cpu:0"),), ("gpu:0", "cpu:0"))]
+    assert Last.asked[2:] == [((Request(3, "b", -1, WORK.deadline_ns, "cpu:0"),), ("gpu:0", "cpu:0"))]
 
 
 def test_a_turn_by_a_policy_asks_the_policy_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = place(UNITS, solo(ROW), [device("gpu:0"), device("cpu:0")])
+    plan = placed(ROW)
     monkeypatch.setattr(queues, "policy_of", lambda plugin: plugin)
     executor: Any = SimpleNamespace(prepared={"policies": {"last": Last}})
     Last.asked.clear()
     for policy, asked in (("plan", 0), ("last", 1)):
         attendant = Chaining(WORK.model_copy(update={"policy": policy}), "smoke", executor)
         attendant.ready(ExitStack(), [])
-        queue = attendant.source(lambda units, rates: plan)(UNITS, plan, UNITS_OF, dict.fromkeys(ROW, 1))
+        queue = attendant.source(lambda units, rates: plan)(UNITS, plan, units_of(ROW), dict.fromkeys(ROW, 1))
         assert queue.next("gpu:0", 0) is not None
         assert len(Last.asked) == asked
-
-
-def test_a_policy_that_gives_a_device_what_it_does_not_run_is_named() -> None:
-    class Wrong(Last):
-        def choose(self, waiting: Sequence[Request], devices: Any, now_ns: int) -> tuple[Request, str]:
-            return waiting[0], "cpu:0"
-
-    plan = place(UNITS, solo(ROW), [device("gpu:0"), device("cpu:0")])
-    queue = PipelineQueue(UNITS, plan, UNITS_OF, dict.fromkeys(ROW, 1), WORK, Wrong)
-    queue.begin(0)
-    with pytest.raises(PolicyFailed, match="the policy gave 'cpu:0' a request of a, which it does not run"):
-        queue.next("gpu:0", 0)
-
-
-EVERY: Rates = {(suite, id): 20 for suite in UNITS for id in ("gpu:0", "cpu:0")}
-UNITS_OF = {pair: UNITS[pair[0]] for pair in ROW}

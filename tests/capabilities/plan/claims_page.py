@@ -15,7 +15,6 @@ from pathlib import Path
 from mixmark.harness.capabilities.plan import assumed, catalogue, command
 from mixmark.harness.capabilities.plan.catalogue import Checked
 from mixmark.harness.capabilities.plan.machine import Answer, Kind, Limits, Planner, Retained
-from mixmark.harness.capabilities.plan.workloads import workload
 from mixmark.harness.contracts.numbers import percent, significant
 from mixmark.harness.plan import mixes
 from tests.docs import parts
@@ -61,7 +60,7 @@ published."""
 def bounds_of(name: str) -> tuple[Bounds, ...]:
     """The bounds of each shipped datasheet for the work of a mix."""
     mix = mixes.frozen()[name]
-    workloads = {suite: workload(suite, mix.tier, 16) for suite in mix.units}
+    workloads = {suite: assumed.workload(suite, mix.tier, 16) for suite in mix.units}
     found: list[Bounds] = []
     for device, sheet in assumed.datasheets().items():
         kind = assumed.kind(device, sheet, workloads, [], fraction=1.0)

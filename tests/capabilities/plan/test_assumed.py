@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mixmark.harness.capabilities.plan import assumed
-from mixmark.harness.capabilities.plan.assumed import Batch, Workload
+from mixmark.harness.capabilities.plan.assumed import Batch, Workload, answer_units, workload
 from mixmark.harness.capabilities.plan.machine import Basis, Kind, Speed
 from mixmark.harness.capabilities.plan.prices import Declared
-from mixmark.harness.capabilities.plan.workloads import answer_units, workload
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Cost

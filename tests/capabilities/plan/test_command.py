@@ -176,12 +176,6 @@ def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path
     assert "times the work" in text
 
 
-def test_what_cannot_be_planned_with_is_left_out_by_name(entries: Path, tmp_path: Path, prices: Path) -> None:
-    prices.write_text('["Acme One"]\nprice = 500\n', "utf-8")
-    text = typed("--entries", entries, "--prices", prices, "--budget", 700).stdout
-    assert f"{CARD}: its price is not known" in text
-
-
 def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = typed("--entries", entries, "--hosts", 1).stdout
     assert "acme/two: mixmark check rejects it: E-X" in text

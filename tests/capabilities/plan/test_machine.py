@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,12 +54,6 @@ def test_the_cheapest_machine_by_hand() -> None:
 def test_one_kind_alone_costs_more_than_a_mixture() -> None:
     alone = Planner([host(50), X, Y], MIX).alone("cheapest", Limits(mixes_per_hour=4 * 3600))
     assert {name: answer.price for name, answer in alone.items()} == {"X": 550, "Y": 550}  # 5 of it in a host
-
-
-def test_the_most_work_within_a_budget_by_hand() -> None:
-    answer = best([host(50), X, Y], "most", budget=349)
-    assert answer.counts == {"host": 1, "X": 1, "Y": 1}  # a third device would need 350
-    assert answer.mixes_per_hour.estimate == pytest.approx(4 * 3600)
 
 
 def test_the_most_per_kwh_switches_off_what_costs_more_than_it_does() -> None:
@@ -215,43 +208,6 @@ def test_random_machines_are_those_of_an_exhaustive_search(
     assert found.watts is not None
     reached = found.mixes_per_hour.estimate / found.watts
     assert reached == pytest.approx(max(does[counts] / watts[counts] for counts in does), rel=1e-6)
-
-
-@pytest.mark.slow
-@given(TABLE, st.integers(4, 30), st.integers(0, 10), st.integers(3, 30), st.integers(0, 10))
-def test_more_money_or_power_never_does_less(
-    table: list[tuple[float, float, int, int]], budget: int, more: int, watts: int, hotter: int
-) -> None:
-    kinds = kinds_of(table)
-    if not runs_all(kinds):
-        return
-
-    def most(budget: int, watts: int) -> float:
-        try:
-            return best(kinds, "most", budget=budget, watts=watts).mixes_per_hour.estimate
-        except UsageError:  # too little for any machine
-            return 0.0
-
-    least = most(budget, watts)
-    assert most(budget + more, watts) >= least * (1 - 1e-9)
-    assert most(budget, watts + hotter) >= least * (1 - 1e-9)
-
-
-@pytest.mark.slow
-@given(TABLE, st.integers(1, 3))
-def test_twice_the_machine_costs_twice_and_does_twice(table: list[tuple[float, float, int, int]], count: int) -> None:
-    kinds = kinds_of(table)
-    if not runs_all(kinds):
-        return
-
-    def exactly(times: int) -> Answer:
-        counts = {"host": times} | {each.name: count * times for each in kinds[1:]}
-        return best(kinds, "most", at_least=counts, at_most=counts)
-
-    one, two = exactly(1), exactly(2)
-    assert two.price == 2 * (one.price or math.nan)
-    assert two.watts == pytest.approx(2 * (one.watts or math.nan))
-    assert two.mixes_per_hour.estimate == pytest.approx(2 * one.mixes_per_hour.estimate)
 
 
 def test_one_of_each_is_planned_as_a_mixed_run_plans_it() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mixmark.harness.capabilities.plugs import http
-from mixmark.harness.capabilities.plugs.plug import UNITS, Plug
+from mixmark.harness.capabilities.plugs.plug import Plug
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Absent, Domain
 from tests.capabilities.plugs.servers import CPU, DIGEST, SECRET, PlugServer, gathered, served
@@ -89,13 +89,18 @@ def test_each_counter_gives_its_joules(kind: str, options: dict[str, str]) -> No
         ({"kind": "shelly", "url": "http://h", "unit": "kW"}, "no option unit"),
         ({"kind": "shelly", "url": "http://h", "user": "admin"}, "needs user with password_env"),
         ({"kind": "shelly", "url": "http://h", "password_env": "PLUG"}, "not password_env"),
-        ({"kind": "json", "url": "http://h", "power": "a", "token_env": "T", "user": "b"}, "not user and token_env"),
+        ({"kind": "json", "url": "http://h", "power": "w", "token_env": "T", "user": "b"}, "not user and token_env"),
         ({"kind": "homeassistant", "url": "http://h"}, "url of an entity"),
         ({"kind": "fritz", "url": "http://h/x", "ain": "1"}, "bare url"),
         ({"kind": "fritz", "url": "http://h"}, "ain, user and password_env"),
         ({"kind": "json", "url": "http://h"}, "needs power or energy"),
         ({"kind": "json", "url": "http://h", "power": "a", "energy": "b", "unit": "W"}, "one of power and energy"),
-        ({"kind": "json", "url": "http://h", "energy": "a"}, "needs power or energy"),
+        ({"kind": "json", "url": "http://h", "energy": "a"}, "'a' does not say its unit: add unit"),
+        ({"kind": "json", "url": "http://h", "power": "a"}, "'a' does not say its unit: add unit"),
+        ({"kind": "json", "url": "http://h", "power": "power_mw", "unit": "W"}, "in mW by its name, and unit = 'W'"),
+        ({"kind": "json", "url": "http://h", "power": "a", "unit": "VA"}, "'VA' is not a unit of power or energy"),
+        ({"kind": "json", "url": "http://h", "power": "apparent", "unit": "W"}, "neither power nor energy"),
+        ({"kind": "json", "url": "http://h", "power": "a_kwh"}, "kWh is no unit of power"),
         ({"kind": "homeassistant", "url": "http://h/api", "token_env": "NONE"}, "token_env names NONE"),
     ],
 )
@@ -207,7 +212,6 @@ def test_an_entity_in_another_unit_is_refused_and_kilowatts_are_understood() -> 
         assert read(meter, found) == 1500
         unit("VA")
         assert "'VA', which is no unit" in refusal(server)
-    assert UNITS["Wmin"] == 60
 
 
 SWITCHES = {
@@ -250,9 +254,10 @@ def tasmota(power: object) -> dict[str, Any]:
         ("tasmota", tasmota(61), {}, 61),
         ("tasmota", tasmota([100, 0, 7]), {"power": "StatusSNS.ENERGY.Power.2"}, 7),
         ("tasmota", {"/cm?cmnd=Status%208": tasmota(62)[TASMOTA]}, {"path": "/cm?cmnd=Status%208"}, 62),
-        ("json", {"/": [[1, "12.5"]]}, {"power": "0.1"}, 12.5),
+        ("json", {"/": [[1, "12.5"]]}, {"power": "0.1", "unit": "W"}, 12.5),
         ("json", {"/": b'\xef\xbb\xbf{"w": 12.5}'}, {"power": "w"}, 12.5),
-        ("json", {"/?a=b&c": {"x.y": 12.5}}, {"path": "?a=b&c", "power": "x.y"}, 12.5),
+        ("json", {"/?a=b&c": {"x.y": 12.5}}, {"path": "?a=b&c", "power": "x.y", "unit": "kW"}, 12_500),
+        ("json", {"/": {"emeter": {"power_mw": [20_000]}}}, {"power": "emeter.power_mw.0"}, 20),
     ],
 )
 def test_the_reading_that_is_meant_is_read(
@@ -301,7 +306,7 @@ def test_the_reading_that_is_meant_is_read(
         ),
         ("tasmota", {TASMOTA: {"StatusSNS": {"Time": "t"}}}, {}, "has no meter"),
         ("homeassistant", {"/api/states/x": {"state": "unavailable", "attributes": {}}}, {}, "no value of it now"),
-        ("json", {"/x": {"a": 10**400}}, {"path": "/x", "power": "a"}, "no number"),
+        ("json", {"/x": {"w": 10**400}}, {"path": "/x", "power": "w"}, "no number"),
     ],
 )
 def test_what_could_be_another_reading_is_refused_with_the_choice(
@@ -346,6 +351,12 @@ def test_a_redirect_to_another_host_is_refused_and_takes_no_secret_there(given: 
         url = server.options()["url"]
         assert "redirects to another host" in refusal(server, kind="json", url=f"{url}/a", power="w", **given)
         assert not other.asked
+
+
+def test_the_zone_of_an_ipv6_address_is_taken_as_a_url_and_a_shell_write_it() -> None:
+    for zone in ("%eth0", "%25eth0"):
+        meter = Plug({"kind": "json", "url": f"http://[fe80::1{zone}]/status", "power": "w"}, {})
+        assert meter._client.at.netloc == "[fe80::1%eth0]"
 
 
 def test_no_proxy_of_the_environment_sees_the_plug(monkeypatch: pytest.MonkeyPatch) -> None:

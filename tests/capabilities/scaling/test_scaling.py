@@ -20,7 +20,7 @@ from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power
 from mixmark.harness.plan.presets import SMOKE_MIX
 from tests.fakes.hosts import cluster
-from tests.fakes.machine import EDGE, GPU_AND_CPU
+from tests.fakes.machine import EDGE, GPU_AND_CPU, altered
 from tests.golden.sample import phase
 from tests.judge.found import facts, says
 
@@ -87,16 +87,8 @@ def test_the_score_is_that_of_all_hosts(three: Result) -> None:
 def test_a_part_that_failed_has_no_rate_and_says_why(three: Result) -> None:
     gone = Failure(kind="crashed", message="the agent is gone")
 
-    def changed(phase: str, **fields: Any) -> Result:
-        return three.model_copy(
-            update={
-                "records": tuple(
-                    each.model_copy(update=fields) if each.phase == phase else each for each in three.records
-                )
-            }
-        )
-
-    found = steps(changed("scaling2", cut_short=gone))
+    lost = altered(three, lambda each: each.phase == "scaling2", cut_short=gone)
+    found = steps(lost)
     assert (found[2].mixes_per_hour, found[2].efficiency) == (None, None)
     assert {each.code for each in found[2].problems} == {"mix_complete.host_failed"}
     assert found[3].efficiency == pytest.approx(1, rel=0.02)
@@ -104,7 +96,7 @@ def test_a_part_that_failed_has_no_rate_and_says_why(three: Result) -> None:
     found = steps(without)
     assert [facts(each) for each in found[1].problems] == [says("mix_complete.unfinished", "run", phase="scaling1")]
     assert [step.efficiency for step in found.values()] == [None, None, None], "nothing to compare with"
-    assert judge(changed("scaling2", cut_short=gone)).score == judge(three).score
+    assert judge(lost).score == judge(three).score
 
 
 def test_a_bound_that_its_prices_do_not_prove_makes_no_efficiency(three: Result) -> None:

@@ -18,9 +18,9 @@ from mixmark.harness.capabilities.ssm import Mamba2Shape, Ssm
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass
+from tests.fakes.audits import at_most
 from tests.suites.test_llm import (  # noqa: F401  (one_thread is a fixture)
     Eager,
-    at_most,
     cycle,
     judged,
     one_thread,

@@ -261,7 +261,7 @@ def test_unlike_measurements_are_refused_by_name(name: str, changed: dict[str, A
 def one_run_of(record: Record, device: Device, state: str = "") -> SoloRun:
     """A run; only the facts of its record are looked at."""
     [own] = judge(result(record.model_copy(update={"route": record.route.model_copy(update={"device": "cpu:0"})}))).runs
-    return SoloRun(record, replace(own, route=record.route), device, None, state)
+    return SoloRun(replace(own, route=record.route), device, None, state)
 
 
 def test_adapters_options_and_batches_may_differ() -> None:

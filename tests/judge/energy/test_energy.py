@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.energy.coverage import needed, rivals, uncovered
 from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, in_phase, power, reading, same
 from mixmark.harness.judge.energy.total import (
     MachineEnergy,
@@ -22,24 +20,18 @@ from mixmark.harness.judge.energy.total import (
     device_watts,
     disagreements,
     less_than_parts,
+    needed,
     of_record,
     total,
+    uncovered,
     unmeasured,
 )
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import result
+from tests.golden.sample import domain, result
 
 S, MS = 1_000_000_000, 1_000_000
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 GPU = Device(id="gpu:a", kind="gpu", memory_pool="gpu:a")
-
-
-def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -> Domain:
-    return Domain.model_validate(
-        {"id": id, "meter": "m", "covers": covers, "boundary": "devices", "quantity": "energy", "method": "counter"}
-        | {"source": "a test"}
-        | fields
-    )
 
 
 POWER: dict[str, Any] = {"quantity": "power", "method": "integrated"}
@@ -629,12 +621,6 @@ def test_two_devices_at_their_power_limits_are_not_one(levels: tuple[float, ...]
     assert not same(samples([5], [1]), samples([5], [1]))
 
 
-def test_two_sources_of_a_device_are_compared() -> None:
-    readings = {"gpu": valid("gpu", 100), "gpu-power": valid("gpu-power", 108), "package": valid("package", 50)}
-    [(counter, integral, by)] = disagreements((PACKAGE, BOARD, BOARD_POWER), readings)
-    assert (counter.id, integral.id, round(by, 3)) == ("gpu", "gpu-power", 0.08)
-
-
 def test_any_two_sources_of_the_same_thing_are_compared() -> None:
     slot = domain("slot", ("gpu:a",), quantity="power", method="external")
     second = domain("gpu-2", ("gpu:a",))
@@ -647,6 +633,7 @@ def test_any_two_sources_of_the_same_thing_are_compared() -> None:
     assert seen(BOARD, slot, slot=200) == [("gpu", "slot", 1.0)]
     assert seen(BOARD, second, gpu_2=200) == [("gpu", "gpu-2", 1.0)]
     assert seen(BOARD_POWER, slot, slot=50) == [("gpu-power", "slot", -0.5)]
+    assert seen(PACKAGE, BOARD, BOARD_POWER, package=50, gpu_power=108) == [("gpu", "gpu-power", 0.08)]
     assert seen(BOARD, pkg, pkg=50) == [], "a card may use more than the package on it"
     assert seen(BOARD, pkg, pkg=150) == [("gpu", "pkg", 0.5)]
     assert seen(BOARD, PACKAGE, gpu=5) == [] == seen(NODE, WALL, bmc=5), "they are different things"
@@ -701,17 +688,9 @@ def grown(draw: st.DrawFn, covers: tuple[str, ...], parent: str | None, name: st
         yield domain(f"{name}x", covers, parent=parent, **POWER)
 
 
-@dataclass(frozen=True)
-class Metered:
-    """Domains over leaves of known joules; some of them could not be read."""
-
-    joules: dict[str, int]
-    domains: tuple[Domain, ...]
-    broken: frozenset[str]
-
-
 @st.composite
-def trees(draw: st.DrawFn) -> Metered:
+def trees(draw: st.DrawFn) -> tuple[dict[str, int], tuple[Domain, ...], set[str]]:
+    """Leaves of known joules, domains over them, and the domains that could not be read."""
     leaves = draw(st.permutations(LEAVES))[: draw(st.integers(1, len(LEAVES)))]
     joules = {leaf: draw(st.integers(1, 1000)) for leaf in leaves}
     domains = [*grown(draw, tuple(leaves), None, "d")] or [domain("d", tuple(leaves))]
@@ -720,17 +699,17 @@ def trees(draw: st.DrawFn) -> Metered:
     if draw(st.booleans()):
         domains.reverse()
     broken = draw(st.sets(st.sampled_from([each.id for each in domains]), max_size=len(domains) // 2))
-    return Metered(joules, tuple(domains), frozenset(broken))
+    return joules, tuple(domains), broken
 
 
 @MACHINES
 @given(trees())
 @pytest.mark.slow
-def test_no_joule_is_counted_twice(made: Metered) -> None:
-    joules, domains = made.joules, made.domains
+def test_no_joule_is_counted_twice(made: tuple[dict[str, int], tuple[Domain, ...], set[str]]) -> None:
+    joules, domains, broken = made
     readings = {
         each.id: EnergyReading(each.id, 0, S, each.method, None, ("gap",))
-        if each.id in made.broken
+        if each.id in broken
         else EnergyReading(each.id, 0, S, each.method, sum(joules[leaf] for leaf in each.covers))
         for each in domains
     }
@@ -739,80 +718,48 @@ def test_no_joule_is_counted_twice(made: Metered) -> None:
         for leaf in joules
         if leaf != "memory"
     )
-    parts = needed(devices)
-    found = boundary(domains, readings, parts)
+    found = boundary(domains, readings, needed(devices))
     known = {each.id: each for each in domains}
     added = [known[id] for id in found.domains]
     covered = [leaf for each in added for leaf in each.covers]
     assert len(covered) == len(set(covered))
-    assert not any(each.method == "modelled" or each.id in made.broken for each in added)
+    assert not any(each.method == "modelled" or each.id in broken for each in added)
     if found.joules is None:
         assert found.boundary is None and found.reasons
     else:
         assert {device.id for device in devices} <= set(covered)
         assert found.joules == sum(joules[leaf] for leaf in set(covered))
         assert {each.boundary for each in added} == {found.boundary}
-    usable = {
-        leaf for each in domains if each.id not in made.broken and each.method != "modelled" for leaf in each.covers
-    }
-    measured = [each for each in domains if each.method != "modelled"]
-    narrow = {leaf for each in measured if each.boundary == "devices" for leaf in each.covers}
-    held = {
-        leaf for each in measured if each.id not in made.broken and each.boundary == "devices" for leaf in each.covers
-    }
-    plugged = any(each.boundary == "wall" and each.id not in made.broken for each in measured)
-    every = {each.id for each in parts}
-    outside = [each for each in measured if each.boundary == "devices" and each.method == "external"]
-    doubtful = any(one.id in {each.id for each in pair} for pair in rivals(outside) for one in outside)
-    whole = every <= usable if plugged else every <= narrow <= held and not doubtful
-    assert (found.boundary is not None) == whole, "what was announced is covered, or there are no joules"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A power that changes every so often, and how it is read."""
-
-    lengths_ms: list[int]
-    watts: list[int]
-    period_ms: int
-    offset_ms: int
-    power: bool
-    wrap: int | None
-    edges: list[float]
-    """The energy of two windows, one after the other, as parts of the whole."""
-
-
-@st.composite
-def curves(draw: st.DrawFn) -> Curve:
-    turns = draw(st.integers(1, 8))
-    power = draw(st.booleans())
-    edges = sorted(draw(st.sets(st.integers(0, 1000), min_size=3, max_size=3)))
-    return Curve(
-        lengths_ms=[draw(st.integers(50, 20_000)) for _ in range(turns)],
-        watts=[draw(st.integers(0, 1000)) for _ in range(turns)],
-        period_ms=draw(st.integers(5, 400)),
-        offset_ms=draw(st.integers(-400, 400)),
-        power=power,
-        wrap=None if power or draw(st.booleans()) else draw(st.integers(2_000, 100_000)),
-        edges=[each / 1000 for each in edges],
-    )
+    if "cpu:0" in joules and any(each.boundary == "wall" and each.id not in broken for each in domains):
+        assert found.boundary == "wall", "which covers all leaves"
 
 
 @MACHINES
-@given(curves())
+@given(
+    curve=st.lists(st.tuples(st.integers(50, 20_000), st.integers(0, 1000)), min_size=1, max_size=8),
+    period_ms=st.integers(5, 400),
+    offset_ms=st.integers(-400, 400),
+    power=st.booleans(),
+    wrap=st.none() | st.integers(2_000, 100_000),
+    edges=st.sets(st.integers(0, 1000), min_size=3, max_size=3),
+)
 @pytest.mark.slow
-def test_joules_are_true_and_add_up_or_there_are_none(made: Curve) -> None:
-    """Samples of a power from 0 to 1 kW that changes every so often, read as power or as a counter that may wrap."""
-    lengths, power, wrap, period = np.array(made.lengths_ms) * MS, made.power, made.wrap, made.period_ms * MS
+def test_joules_are_true_and_add_up_or_there_are_none(
+    curve: list[tuple[int, int]], period_ms: int, offset_ms: int, power: bool, wrap: int | None, edges: set[int]
+) -> None:
+    """curve: how many ms a device draws how many watts, read as power or as a counter that may wrap. edges: of two
+    windows, one after the other, in thousandths of the whole."""
+    lengths, watts = np.array([length_ms for length_ms, _ in curve]) * MS, [watts for _, watts in curve]
+    period, wrap = period_ms * MS, None if power else wrap
     turns = np.concatenate(([0], np.cumsum(lengths)))
-    sums = np.concatenate(([0.0], np.cumsum(lengths / S * made.watts)))
-    at = np.arange(0, turns[-1] + period, period) + made.offset_ms * MS % (2 * period) - period
+    sums = np.concatenate(([0.0], np.cumsum(lengths / S * watts)))
+    at = np.arange(0, turns[-1] + period, period) + offset_ms * MS % (2 * period) - period
     truth = np.interp(at, turns, sums)
     each = domain(wrap_joules=wrap, **(POWER if power else {}))
     slopes = np.append(np.diff(sums) / np.diff(turns) * S, 0.0)
     values = slopes[np.clip(np.searchsorted(turns, at, side="right") - 1, 0, len(slopes) - 1)] if power else truth
     seen = samples(at, values if wrap is None else values % wrap, took_ns=0 if power else 1000)
-    begin, middle, end = (round(part * int(turns[-1])) for part in made.edges)
+    begin, middle, end = (round(part / 1000 * int(turns[-1])) for part in sorted(edges))
     whole = reading(each, seen, begin, end)
     assert whole.valid or whole.reasons
     if whole.joules is None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
 import pytest
 
 from mixmark.harness.contracts.device_ids import on
-from mixmark.harness.contracts.schema import Device, Domain, Hosts, Metering, Result, Samples
-from mixmark.harness.judge.energy.coverage import antichain, needed, uncovered
+from mixmark.harness.contracts.schema import Domain, Hosts, Metering, Result, Samples
 from mixmark.harness.judge.energy.reading import in_phase
-from mixmark.harness.judge.energy.total import total
-from mixmark.harness.judge.rules import energy
+from mixmark.harness.judge.energy.total import antichain, needed, total, uncovered
+from mixmark.harness.judge.rules import quality
 from mixmark.harness.judge.solo_rates import power
 from tests.fakes.hosts import NAMES, WATTS, cluster, wall
 from tests.fakes.machine import SECOND, device, one_run
-from tests.golden.sample import system
-from tests.judge.energy.test_energy import domain, samples
+from tests.golden.sample import domain, system
+from tests.judge.energy.test_energy import samples
 from tests.judge.found import not_none, said, says, scored
 
 
@@ -32,7 +34,7 @@ def test_the_joules_of_all_hosts_are_added_and_the_efficiency_is_that_of_one(two
     assert found.mixes_per_hour.estimate == pytest.approx(2 * alone.mixes_per_hour.estimate, rel=0.02)
     assert found.mixes_per_kwh.estimate == pytest.approx(alone.mixes_per_kwh.estimate, rel=0.02)
     assert one.total.domains == ("wall",)
-    assert said(energy.energy_complete, two) == [] and said(energy.energy_valid, two) == []
+    assert said(quality.energy_complete, two) == [] and said(quality.energy_valid, two) == []
 
 
 def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -> None:
@@ -40,9 +42,9 @@ def test_a_host_without_a_meter_leaves_no_efficiency_and_is_named(two: Result) -
     found = scored(half)
     assert found.mixes_per_hour and found.mixes_per_kwh is None
     assert found.unmeasured == "host2 is not metered"
-    assert said(energy.energy_complete, half) == [says("energy_complete", "run", why="host2 is not metered")]
+    assert said(quality.energy_complete, half) == [says("energy_complete", "run", why="host2 is not metered")]
     none = says("energy_measured.none", "run", missing=("host1", "host2"))
-    assert said(energy.energy_measured, two.model_copy(update={"domains": ()})) == [none]
+    assert said(quality.energy_measured, two.model_copy(update={"domains": ()})) == [none]
     part = two.domains[1].model_copy(update={"covers": ("host2/cpu:0",)})
     blind = two.model_copy(update={"domains": (two.domains[0], part)})
     assert scored(blind).unmeasured == "host2/gpu:0 is not metered", "part of it is"
@@ -92,65 +94,48 @@ def test_hosts_that_are_metered_by_different_boundaries_are_never_added(two: Res
     )
 
 
+AT_NS = np.arange(0, 70 * SECOND, SECOND // 10)
+CPUS = (device("host1/cpu:0"), device("host2/cpu:0"))
+
+
+def counter(watts: float) -> Samples:
+    """70 s of a counter of joules that rises at this power."""
+    return samples(AT_NS, watts * AT_NS / SECOND)
+
+
+def metered(read: Mapping[Domain, Samples], idle_ns: tuple[tuple[int, int], ...] = ()) -> Result:
+    """The processors of two hosts and one phase `a` of 70 s with these samples."""
+    by_id = {domain.id: samples for domain, samples in read.items()}
+    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples=by_id, idle_ns=idle_ns)
+    return cluster(seconds=1).model_copy(update={"devices": CPUS, "domains": (*read,), "meterings": (metering,)})
+
+
 def test_what_lies_outside_of_the_boundary_is_named_with_its_host() -> None:
-    cpus = [device("host1/cpu:0"), device("host2/cpu:0")]
-    covers = {"host1": ("host1/cpu:0", "host1/memory"), "host2": ("host2/cpu:0",)}
-    domains = tuple(domain(f"{host}/rapl", each) for host, each in covers.items())
-    at = [each * SECOND // 10 for each in range(700)]
-    read = {each.id: samples(at, [factor * each / SECOND for each in at]) for factor, each in enumerate(domains, 50)}
-    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples=read)
-    bare = cluster(seconds=1).model_copy(update={"devices": tuple(cpus), "domains": domains, "meterings": (metering,)})
-    found = total(bare, "a", 5 * SECOND, 65 * SECOND)
+    one, two = domain("host1/rapl", ("host1/cpu:0", "host1/memory")), domain("host2/rapl", ("host2/cpu:0",))
+    found = total(metered({one: counter(50), two: counter(51)}), "a", 5 * SECOND, 65 * SECOND)
     assert found.watts == pytest.approx(101)
     assert found.unmetered == ("memory of host2", "mainboard", "drives", "fans", "network", "power supply")
 
 
-def test_the_parts_of_one_host_are_no_parts_of_another() -> None:
-    """A node that reads 100 W, with a processor of 60 W behind it; another host's processor draws 90 W."""
-    at = [each * SECOND // 10 for each in range(700)]
-
-    def read(id: str, covers: str, watts: float, boundary: str) -> tuple[Domain, Samples]:
-        return domain(id, (covers,), boundary=boundary), samples(at, [watts * each / SECOND for each in at])
-
-    told = [
-        read("host1/bmc", "host1/node", 100, "node"),
-        read("host1/rapl", "host1/cpu:0", 60, "devices"),
-        read("host2/rapl", "host2/cpu:0", 90, "devices"),
-    ]
-    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples={d.id: s for d, s in told})
-    bare = cluster(seconds=1).model_copy(
-        update={
-            "devices": (device("host1/cpu:0"), device("host2/cpu:0")),
-            "domains": tuple(each for each, _ in told),
-            "meterings": (metering,),
-        }
-    )
-    assert all(each.valid for each in total(bare, "a", 5 * SECOND, 65 * SECOND).readings.values())
-    lower = {"host1/bmc": samples(at, [50 * each / SECOND for each in at])}
-    wrong = bare.model_copy(
-        update={"meterings": (metering.model_copy(update={"samples": {**metering.samples, **lower}}),)}
-    )
-    readings = total(wrong, "a", 5 * SECOND, 65 * SECOND).readings
-    assert {id: each.reasons for id, each in readings.items() if not each.valid} == {
-        "host1/bmc": ("less than its parts",)
-    }
+@pytest.mark.parametrize(("node_watts", "reasons"), [(100, ()), (50, ("less than its parts",))])
+def test_the_parts_of_one_host_are_no_parts_of_another(node_watts: float, reasons: tuple[str, ...]) -> None:
+    """A processor of 60 W lies behind a node; another host's processor draws 90 W."""
+    node = domain("host1/bmc", ("host1/node",), boundary="node")
+    one, two = (domain(f"{host}/rapl", (f"{host}/cpu:0",)) for host in NAMES)
+    read = {node: counter(node_watts), one: counter(60), two: counter(90)}
+    readings = total(metered(read), "a", 5 * SECOND, 65 * SECOND).readings
+    assert {id: each.reasons for id, each in readings.items()} == {node.id: reasons, one.id: (), two.id: ()}
 
 
 def test_the_power_at_rest_is_that_of_all_hosts() -> None:
     """35 W and 45 W of the processors, in a wall of 100 W each."""
-    at = [each * SECOND // 10 for each in range(700)]
-    own = {"host1": 35, "host2": 45}
-    domains = [domain(on(host, "rapl"), (on(host, "cpu:0"),)) for host in NAMES]
-    walls = [wall(host).model_copy(update={"covers": (on(host, "cpu:0"), on(host, "node"))}) for host in NAMES]
-    read = {on(host, "rapl"): samples(at, [watts * each / SECOND for each in at]) for host, watts in own.items()}
-    read |= {on(host, "plug"): samples(at, [100 + 1e-3 * (each % 7) for each, _ in enumerate(at)]) for host in NAMES}
-    rest = ((5 * SECOND, 65 * SECOND),)
-    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples=read, idle_ns=rest)
-    devices: tuple[Device, ...] = (device("host1/cpu:0"), device("host2/cpu:0"))
-    bare = cluster(seconds=1).model_copy(
-        update={"devices": devices, "domains": (*domains, *walls), "meterings": (metering,)}
-    )
-    found = not_none(power(bare))
+    plugged = samples(AT_NS, 100 + 1e-3 * np.resize(np.arange(7), len(AT_NS)))
+    read: dict[Domain, Samples] = {}
+    for host, watts in zip(NAMES, (35, 45), strict=True):
+        covers = (on(host, "cpu:0"), on(host, "node"))
+        read |= {domain(on(host, "rapl"), covers[:1]): counter(watts)}
+        read |= {wall(host).model_copy(update={"covers": covers}): plugged}
+    found = not_none(power(metered(read, idle_ns=((5 * SECOND, 65 * SECOND),))))
     assert found.idle_watts == pytest.approx({"host1/cpu:0": 35, "host2/cpu:0": 45})
     assert found.rest_watts == pytest.approx(120, rel=1e-3)
 
@@ -158,9 +143,8 @@ def test_the_power_at_rest_is_that_of_all_hosts() -> None:
 @pytest.mark.parametrize(("covers", "reasons"), [("host2/cpu:0", ("stood still",)), ("host2/gpu:0", ())])
 def test_a_power_that_is_frozen_across_a_rest_is_none_on_any_host(covers: str, reasons: tuple[str, ...]) -> None:
     """A GPU may well draw the same while it is not used; the processor of a host does not."""
-    at = [each * SECOND // 10 for each in range(700)]
-    frozen = samples(at, [50.0] * 700, took_ns=0)
-    rests = ((0, 10 * SECOND), (60 * SECOND, 70 * SECOND))
-    metering = Metering(phase="a", begin_ns=0, end_ns=70 * SECOND, cpu_ns=0, samples={"d": frozen}, idle_ns=rests)
     power = domain("d", (covers,), quantity="power", method="integrated")
+    frozen = samples(AT_NS, np.full(len(AT_NS), 50.0), took_ns=0)
+    rests = ((0, 10 * SECOND), (60 * SECOND, 70 * SECOND))
+    [metering] = metered({power: frozen}, rests).meterings
     assert in_phase(power, metering, 15 * SECOND, 55 * SECOND).reasons == reasons

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Domain, Samples
-from mixmark.harness.judge.energy.step_response import StepResponse, step_response
+from mixmark.harness.contracts.schema import Samples
+from mixmark.harness.judge.energy.reading import StepResponse, step_response
 from tests.fakes.machine import WALL
 
 SECOND = 1_000_000_000
@@ -42,8 +42,5 @@ def test_a_source_that_does_not_follow_has_no_lag() -> None:
 
 def test_a_source_that_gave_nothing_has_nothing() -> None:
     empty = np.zeros(0, np.int64)
-    domain = Domain(
-        id="x", meter="m", covers=("node",), boundary="node", quantity="power", method="integrated", source="none"
-    )
-    found = step_response(domain, Samples(empty, empty, np.zeros(0)), WHOLE, LOAD, parts=3)
+    found = step_response(WALL, Samples(empty, empty, np.zeros(0)), WHOLE, LOAD, parts=3)
     assert found == StepResponse(None, None, None, None, (None, None, None))

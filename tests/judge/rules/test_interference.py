@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
 from mixmark.harness.contracts.schema import Absent, Cost, Record
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.rules import interference, records
+from mixmark.harness.judge.rules import interference, quality, registered
 from tests.golden.sample import GPU, closed_loop, probe, record, result
 from tests.judge.found import QUIET, SECOND, Check, beside, block, canaries, done, failed, gpu_state, said, says, six
 
 
+def rules_of(module: ModuleType) -> list[Check]:
+    return [rule.check for rule in registered.RULES.values() if rule.check.__module__ == module.__name__]
+
+
 @pytest.mark.parametrize(
-    "rule",
-    [
-        records.finished,
-        records.batch_search_finished,
-        records.enough_feeds,
-        records.ceiling_known,
-        interference.speed_stable,
-    ],
+    "rule", [rule for rule in (*rules_of(quality), *rules_of(interference)) if rule.__name__ != "energy_measured"]
 )
 def test_a_clean_result_passes(rule: Check) -> None:
     assert said(rule, done()) == []
@@ -46,24 +45,7 @@ def test_a_drift_within_the_scatter_of_a_probes_passes_says_nothing() -> None:
     assert (values["unit"], values["drift"]) == ("flop/s", pytest.approx(1 / 3))
 
 
-DISTURBANCES = (
-    interference.no_steal_time,
-    interference.no_quota_throttling,
-    interference.on_mains,
-    interference.full_power_profile,
-    interference.no_foreign_load,
-    interference.no_memory_pressure,
-    interference.no_paging,
-    interference.frequency_stable,
-    interference.no_thermal_throttling,
-    interference.no_accelerator_throttling,
-    interference.accelerators_exclusive,
-    interference.canary_stable,
-    interference.wall_clock_steady,
-)
-
-
-@pytest.mark.parametrize("rule", DISTURBANCES)
+@pytest.mark.parametrize("rule", rules_of(interference))
 def test_what_is_at_its_limit_or_unknown_passes(rule: Check) -> None:
     assert said(rule, six()) == []
     assert said(rule, six(**dict.fromkeys(QUIET))) == []

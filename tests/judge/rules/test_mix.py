@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Finding, Result, ServiceLimits
+from mixmark.harness.contracts.schema import Finding, Rate, Result, ServiceLimits
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import found
-from mixmark.harness.judge.rules import mix
+from mixmark.harness.judge.rules import quality
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import (
@@ -28,7 +28,7 @@ from tests.fakes.machine import (
     solo,
 )
 from tests.fakes.machine import result as made_up
-from tests.judge.found import Said, facts, said, says
+from tests.judge.found import Said, facts, not_none, said, says
 
 
 def lacking(*missing: Finding) -> Said:
@@ -37,9 +37,9 @@ def lacking(*missing: Finding) -> Said:
 
 def test_a_mix_that_came_whole_is_only_graded() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    assert said(mix.mix_complete, told) == []
-    assert said(mix.mix_bounded, told) == []
-    assert said(mix.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
+    assert said(quality.mix_complete, told) == []
+    assert said(quality.mix_bounded, told) == []
+    assert said(quality.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
 def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, quota: float | None, warned: bool) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     system = told.system.model_copy(update={"cpu_threads": threads, "cpu_quota": quota})
-    found = said(mix.accelerators_fed, told.model_copy(update={"system": system}))
+    found = said(quality.accelerators_fed, told.model_copy(update={"system": system}))
     assert found == ([says("accelerators_fed", "run", threads=1, accelerators=1, needed=2)] if warned else [])
 
 
@@ -56,7 +56,7 @@ def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> N
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
-    assert said(mix.mix_complete, own) == []
+    assert said(quality.mix_complete, own) == []
     newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
     small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
     monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
@@ -83,33 +83,28 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
     forged = told.model_copy(update={"mix": told.mix.model_copy(update=change)})
-    assert says("mix_complete.other_mix", "run", mix="edge-9") in said(mix.mix_complete, forged)
+    assert says("mix_complete.other_mix", "run", mix="edge-9") in said(quality.mix_complete, forged)
     found = judge(forged).score
     assert found and (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
 
 
 def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    [phase] = told.phases
-    assert phase.placement
-    [first, *others] = phase.placement.rates
+    [first, *others] = rates_of(told)
     first = first.model_copy(update={"units_per_s": first.units_per_s * 2})
-    forged = place(MIX, [first, *others], told.devices)
-    flattered = told.model_copy(update={"phases": (phase.model_copy(update={"placement": forged}),)})
+    flattered = replanned(told, **dict(place(MIX, [first, *others], told.devices)))
     lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
     route = {"phase": "mixed.1", "suite": "llm", "device": "gpu:0"}
     other = says("mix_complete.other_rate", "run", **route, planned_per_s=200.0, measured_per_s=100.0)
-    assert said(mix.mix_complete, flattered) == [other]
-    assert said(mix.mix_complete, lost) == [says("mix_complete.no_rate", "run", **route, planned_per_s=100.0)]
+    assert said(quality.mix_complete, flattered) == [other]
+    assert said(quality.mix_complete, lost) == [says("mix_complete.no_rate", "run", **route, planned_per_s=100.0)]
 
 
 def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
     """A machine that was so many times slower when these suites were measured alone."""
-    [phase] = told.phases
-    assert phase.placement
     rates = [
         rate.model_copy(update={"units_per_s": rate.units_per_s / slower.get(rate.suite, 1.0)})
-        for rate in phase.placement.rates
+        for rate in rates_of(told)
     ]
     played = [each for each in told.records if each.scenario == "mixed"]
     return made_up([(played, place(MIX, rates, told.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
@@ -123,7 +118,7 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
     assert seen.bound_per_hour.estimate == pytest.approx(honest.bound_per_hour.estimate, rel=5e-3)
     assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
     assert {each.suite for each in seen.faster} == set(MIX)
-    faster = said(mix.mix_bounded, told)
+    faster = said(quality.mix_bounded, told)
     assert {(code, values["suite"]) for code, _, values in faster} == {("mix_bounded.faster", suite) for suite in MIX}
     assert {round(values["times"], 2) for *_, values in faster} == {1.2}
     one = judge(sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})).diagnoses["mixed.1"]
@@ -134,7 +129,7 @@ def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
 def test_a_rate_within_the_intervals_stands_and_kappa_is_as_unsure_as_it() -> None:
     """The solo records have one feed each, so their rates are unsure by 5 %, and κ with them."""
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.04))
-    assert said(mix.mix_bounded, told) == []
+    assert said(quality.mix_bounded, told) == []
     seen = judge(told).diagnoses["mixed.1"]
     assert not seen.faster and seen.bound_per_hour.estimate == pytest.approx(seen.plan.bound_per_s * 3600)
     assert seen.bound_per_hour.half_width == pytest.approx(0.05)
@@ -159,7 +154,7 @@ def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_l
     half = Estimate.within(known.bound_per_hour.estimate / 2, known.bound_per_hour.half_width)
     low = replace(known, bound_per_hour=half, kappa=Estimate(2.0))
     evidence = replace(gather(told), mixed_runs=found.score.runs, diagnoses={"mixed.1": low})
-    [(code, _, values)] = map(facts, mix.mix_bounded(evidence))
+    [(code, _, values)] = map(facts, quality.mix_bounded(evidence))
     assert (code, values["phase"], values["kappa"]) == ("mix_bounded.above", "mixed.1", 2)
     assert 1 < values["lowest"] <= 2
 
@@ -175,22 +170,27 @@ def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
     assert seen.kappa.estimate > 1.8
 
 
+def replanned(told: Result, **changed: object) -> Result:
+    """The result with another placement in its only plan."""
+    [phase] = told.phases
+    placement = not_none(phase.placement).model_copy(update=changed)
+    return told.model_copy(update={"phases": (phase.model_copy(update={"placement": placement}),)})
+
+
+def rates_of(told: Result) -> tuple[Rate, ...]:
+    return not_none(told.phases[0].placement).rates
+
+
 def test_a_plan_that_lacks_a_suite_is_not_proven_whatever_the_mix_did() -> None:
     told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
-    [phase] = told.phases
-    assert phase.placement
-    fewer = tuple(rate for rate in phase.placement.rates if rate.suite != "llm")
-    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": fewer})})
-    [(code, _, values)] = said(mix.mix_complete, told.model_copy(update={"phases": (false,)}))
+    fewer = tuple(rate for rate in rates_of(told) if rate.suite != "llm")
+    [(code, _, values)] = said(quality.mix_complete, replanned(told, rates=fewer))
     assert (code, values["phase"]) == ("mix_complete.unproven", "mixed.1")
 
 
 def test_a_score_whose_bound_is_not_proven_is_none() -> None:
     told = one_run(WATTS_AT_THE_WALL)
-    [phase] = told.phases
-    assert phase.placement
-    false = phase.model_copy(update={"placement": phase.placement.model_copy(update={"bound_per_s": 0.3})})
-    honest, forged = judge(told), judge(told.model_copy(update={"phases": (false,)}))
+    honest, forged = judge(told), judge(replanned(told, bound_per_s=0.3))
     assert honest.score and honest.score.mixes_per_kwh and honest.exit_code == 0
     assert forged.score and (forged.score.mixes_per_hour, forged.score.mixes_per_kwh) == (None, None)
     assert [each.code for each in forged.score.problems] == ["mix_complete.unproven"]

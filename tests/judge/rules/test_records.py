@@ -8,30 +8,26 @@ import pytest
 from mixmark.harness.contracts.schema import (
     Failure,
     LatencyLimits,
-    Limits,
-    Phase,
     RateTrial,
     Result,
-    Share,
-    Task,
     Trial,
 )
-from mixmark.harness.judge.rules import records
-from tests.golden.sample import closed_loop, record, result
+from mixmark.harness.judge.rules import quality
+from tests.golden.sample import closed_loop, phase, record, result
 from tests.judge.found import done, failed, said, says
 
 
 def test_a_failed_attempt_is_invalid_and_a_refusal_is_a_note() -> None:
     for kind, code in (("crashed", "finished.failed"), ("refused", "finished.refused")):
-        assert said(records.finished, failed(kind)) == [says(code, kind=kind, message="so it is", hint="do this")]
+        assert said(quality.finished, failed(kind)) == [says(code, kind=kind, message="so it is", hint="do this")]
 
 
 def test_an_interrupted_run_is_a_warning() -> None:
-    assert said(records.finished, result(finished=False)) == [says("finished.interrupted", "run")]
+    assert said(quality.finished, result(finished=False)) == [says("finished.interrupted", "run")]
 
 
 def test_a_small_sample_has_no_tail() -> None:
-    assert said(records.enough_feeds, done(feeds=63)) == [says("enough_feeds", percentile="p90", needed=64)]
+    assert said(quality.enough_feeds, done(feeds=63)) == [says("enough_feeds", percentile="p90", needed=64)]
 
 
 def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
@@ -43,55 +39,52 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
             done().records[1].model_copy(update={"trials": trials, "batch": best, "search_ended_by": ended_by})
         )
 
-    assert said(records.batch_search_finished, searched(4, "time")) == [
+    assert said(quality.batch_search_finished, searched(4, "time")) == [
         says("batch_search_finished.best", largest=4, batch=4)
     ]
-    assert said(records.batch_search_finished, searched(2, "time")) == [
+    assert said(quality.batch_search_finished, searched(2, "time")) == [
         says("batch_search_finished.tried", largest=4, batch=2)
     ]
     for reason in ("no gain", "memory"):
-        assert said(records.batch_search_finished, searched(4, reason)) == []
+        assert said(quality.batch_search_finished, searched(4, reason)) == []
 
 
 def test_an_adapter_that_did_not_close_is_told() -> None:
     failure = Failure(kind="hung", message="no output", hint="see b.log")
     close_failure = done().records[1].model_copy(update={"close_failure": failure})
     told = says("closed_cleanly", kind="hung", message="no output", hint="see b.log")
-    assert said(records.closed_cleanly, result(close_failure)) == [told]
-    assert said(records.closed_cleanly, done()) == []
+    assert said(quality.closed_cleanly, result(close_failure)) == [told]
+    assert said(quality.closed_cleanly, done()) == []
 
 
 def test_an_unprobed_device_has_no_roofline() -> None:
     lone = result(*done().records[1:2])
-    assert said(records.ceiling_known, lone) == [
+    assert said(quality.ceiling_known, lone) == [
         says("ceiling_known", why="no undisturbed probe of cpu:0 in fp32 passed its audit")
     ]
 
 
 def test_a_window_that_was_not_steady_is_a_warning_and_one_too_short_to_tell_a_note() -> None:
     slowing = result(record("b", "resnet50", "image", closed_loop([[100]] * 40 + [[200]] * 10)))
-    [(code, about, values)] = said(records.steady, slowing)
+    [(code, about, values)] = said(quality.steady, slowing)
     assert (code, about, values["figure"], values["rate_pct"]) == ("steady", "b", "throughput", pytest.approx(50))
-    assert said(records.steady, done(feeds=19)) == [says("steady.unknown", needed=20)]
+    assert said(quality.steady, done(feeds=19)) == [says("steady.unknown", needed=20)]
 
 
 def ended(by: str, spread_ns: int) -> Result:
     """200 feeds that take 1000 ns ± spread in turns of no pattern; ± 1 % was asked for."""
     steps = np.random.default_rng(1).integers(1000 - spread_ns, 1001 + spread_ns, 200)
     one = record("b", "resnet50", "image", closed_loop([[int(step)] for step in steps]))
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=1, max_ns=1, min_feeds=1, half_width=0.01)
-    share = Share(key="b", route=one.route, scenario="single-stream", limits=limits)
-    phase = Phase(name="b", purpose="solo", tasks=(Task(device="cpu:0", shares=(share,)),))
     whole = result(one.model_copy(update={"ended_by": by}))
-    return whole.model_copy(update={"phases": (phase,)})
+    return whole.model_copy(update={"phases": (phase(one, half_width=0.01),)})
 
 
 def test_a_half_width_that_was_not_reached_is_a_note() -> None:
-    [(code, about, values)] = said(records.precise, ended("cap", 800))
+    [(code, about, values)] = said(quality.precise, ended("cap", 800))
     assert (code, about, values["wanted_pct"]) == ("precise", "b", 1.0)
     assert values["reached_pct"] > 1
-    assert said(records.precise, ended("precision", 800)) == []
-    assert said(records.precise, ended("cap", 5)) == []  # known well enough in the end
+    assert said(quality.precise, ended("precision", 800)) == []
+    assert said(quality.precise, ended("cap", 5)) == []  # known well enough in the end
 
 
 def served(step_ns: int, feeds: int = 70, **more: object) -> Result:
@@ -102,10 +95,10 @@ def served(step_ns: int, feeds: int = 70, **more: object) -> Result:
 
 
 def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
-    assert said(records.latency_within_limits, served(100)) == []
-    assert said(records.latency_within_limits, served(101)) == [says("latency_within_limits.broken", percentile="p90")]
+    assert said(quality.latency_within_limits, served(100)) == []
+    assert said(quality.latency_within_limits, served(101)) == [says("latency_within_limits.broken", percentile="p90")]
     searched = (RateTrial(rate_per_s=5.0, feeds=64, kept=True),)
-    assert said(records.latency_within_limits, served(101, rate_trials=searched)) != []  # whatever the search found
-    assert said(records.latency_within_limits, served(100, feeds=9)) == [
+    assert said(quality.latency_within_limits, served(101, rate_trials=searched)) != []  # whatever the search found
+    assert said(quality.latency_within_limits, served(100, feeds=9)) == [
         says("latency_within_limits.open", percentile="p90", needed=64)
     ]

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from mixmark.harness.judge.statistics.copies import ALIKE, DIFFERENT_STEPS, FIRST_STEPS, copies, fingerprint
-from mixmark.harness.judge.statistics.timestamps import Floats
+from mixmark.harness.judge.statistics.timestamps import ALIKE, DIFFERENT_STEPS, FIRST_STEPS, Floats, copies, fingerprint
 
 MARKS_NS = np.cumsum(np.arange(DIFFERENT_STEPS + 1) * 3_000 + 5_000)
 """One mark more than steps are needed, and no two steps are alike."""

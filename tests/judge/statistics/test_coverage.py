@@ -7,7 +7,7 @@ import pytest
 
 from bench import coverage
 from mixmark.harness.judge.compare.solo import SpeedVerdict, ratio_of_runs, verdict_of
-from mixmark.harness.judge.statistics import intervals, steadiness
+from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.judge.statistics.timestamps import Floats
 from tests.judge.statistics.test_steadiness import noise
 
@@ -19,9 +19,9 @@ WINDOWS = 300
 
 
 def stopped_at(rates: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """[trials], the number of blocks at which `steadiness.twice_precise` ends each series of rates [blocks, trials]."""
-    checks = steadiness.checks(CAP)
-    narrow = [steadiness.precise(rates[:count], HALF_WIDTH) for count in checks]
+    """[trials], the number of blocks at which `intervals.twice_precise` ends each series of rates [blocks, trials]."""
+    checks = intervals.checks(CAP)
+    narrow = [intervals.precise(rates[:count], HALF_WIDTH) for count in checks]
     stops = np.full(rates.shape[1], CAP)
     for count, before, now in reversed(list(zip(checks[1:], narrow, narrow[1:], strict=False))):
         stops[before & now] = count
@@ -31,7 +31,7 @@ def stopped_at(rates: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 def test_the_simulation_stops_where_the_rule_does() -> None:
     rates = TRUTH * (1 + 0.05 * noise(CAP, 0.5, seed=1, trials=8))
     for series, stop in zip(rates.T, stopped_at(rates), strict=True):
-        asked = (count for count in range(1, CAP) if steadiness.twice_precise(series[:count], HALF_WIDTH))
+        asked = (count for count in range(1, CAP) if intervals.twice_precise(series[:count], HALF_WIDTH))
         assert next(asked, CAP) == stop
 
 
@@ -91,7 +91,7 @@ def test_a_false_interval_of_the_mix_is_rare(turbo: bool) -> None:
         own = 0.1 * random.standard_normal((60, 4))
         progress = pace[:, None] * (1 + own - own.mean(axis=1, keepdims=True))
         mean = progress.mean(axis=1)
-        if steadiness.is_steady(mean) and (interval := intervals.mean_interval(mean)) is not None:
+        if intervals.is_steady(mean) and (interval := intervals.mean_interval(mean)) is not None:
             low, high = interval.ends
             false += not low <= truth <= high
     assert false / 600 <= 0.07

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import bdtr, betainc, stdtrit
 
-from mixmark.harness.judge.statistics import distributions
-from mixmark.harness.judge.statistics.distributions import binomial_cdf, incomplete_beta, student_t
+from mixmark.harness.judge.statistics import intervals
+from mixmark.harness.judge.statistics.intervals import binomial_cdf, incomplete_beta, student_t
 
 
 @pytest.mark.parametrize("a", [0.5, 1, 2.5, 40, 1000])
@@ -35,7 +35,7 @@ def test_students_quantile(confidence: float) -> None:
 
 
 def test_stirlings_series_goes_on_where_the_exact_formula_ends() -> None:
-    exact, series = distributions._beyond_stirling(np.array([np.nextafter(10.0, 0.0), 10.0]))
+    exact, series = intervals._beyond_stirling(np.array([np.nextafter(10.0, 0.0), 10.0]))
     assert series == pytest.approx(exact, abs=1e-13)
 
 

@@ -11,7 +11,7 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.submissions.board.site import build
 from mixmark.submissions.entry import Entry
 from tests.reporters.browser import CHROMIUM, Tab, tab
-from tests.reporters.test_browser import AXE, FAULTS, SCHEMES, TOO_WIDE, WINDOWS
+from tests.reporters.test_browser import fits_every_window
 from tests.submissions.board.made import SITE, hostile
 from tests.submissions.entries import made
 
@@ -76,23 +76,10 @@ def page(browser: Tab, site: Path) -> Tab:
     return browser
 
 
-def readable(browser: Tab) -> None:
-    """It fits every window, and a checker of accessibility finds nothing."""
-    browser.run("document.querySelectorAll('details').forEach(each => each.open = true)")
-    browser("Runtime.evaluate", expression=AXE.read_text(encoding="utf-8"))
-    for width_px, height_px in WINDOWS:
-        for scheme in SCHEMES:
-            browser.look(width_px, height_px, scheme)
-            assert browser.run("innerWidth") == width_px
-            assert browser.run("document.scrollingElement.scrollWidth") <= width_px
-            assert browser.run(TOO_WIDE.replace(".wide, details", ".wide, .skip, thead")) == []
-            assert browser.run(FAULTS) == [], f"{width_px} px, {scheme}"
-
-
 def test_everybody_can_read_the_board(page: Tab) -> None:
     page.run("[...document.querySelectorAll('.board input')].slice(0, 3).forEach(box => box.click())")
     page.run("document.querySelector('#tray .main').click()")
-    readable(page)
+    fits_every_window(page, ".skip, thead")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +93,16 @@ def test_everybody_can_read_the_board(page: Tab) -> None:
 )
 def test_everybody_can_read_the_other_pages(browser: Tab, site: Path, name: str) -> None:
     browser.open(site / name)
-    readable(browser)
+    fits_every_window(browser, ".skip, thead")
+
+
+def typed(page: Tab, **fields: str) -> None:
+    """Types into the fields of the filter, and waits until the table is written."""
+    values = "".join(f"tools.elements.{name}.value = '{value}';" for name, value in fields.items())
+    event = "tools.elements.q.dispatchEvent(new Event('input', {bubbles: true}));"
+    page.run(
+        f"var tools = document.querySelector('#tools'); {values} {event} new Promise(done => setTimeout(done, 50))"
+    )
 
 
 @pytest.mark.parametrize("width_px", [390, 770, 965, 1090, 1250, 1440])
@@ -165,20 +161,13 @@ def test_a_reader_sorts_filters_and_sees_the_rest(page: Tab) -> None:
     page.run("document.querySelector('[data-sort=rank] button').click()")
     page.run("document.querySelector('#more button').click()")
     assert len(page.run(NAMES)) == 125 and page.run(NAMES)[:100] == best
-    page.run(
-        "const form = document.querySelector('#tools'); form.elements.q.value = 'TOPAZ acme';"
-        "form.elements.q.dispatchEvent(new Event('input', {bubbles: true})); new Promise(done => setTimeout(done, 50))"
-    )
+    typed(page, q="TOPAZ acme")
     found = page.run(NAMES)
     assert found and all("Acme Topaz" in name for name in found)
     assert f"{len(found)} of 125 systems" in page.run(COUNT)
     ranks = page.run("[...document.querySelectorAll('#ranked tbody .r')].map(each => parseInt(each.textContent))")
     assert ranks == sorted(ranks) and ranks[-1] > len(ranks), "a filter changes no rank"
-    page.run(
-        "form.elements.q.value = ''; form.elements.price.value = '20000';"
-        "form.elements.price.dispatchEvent(new Event('input', {bubbles: true}));"
-        "new Promise(done => setTimeout(done, 50))"
-    )
+    typed(page, q="", price="20000")
     prices = [entry.declaration.price for entry in ENTRIES if entry.ranked]
     cheap = sum(1 for price in prices if price and float(price.amount) <= 2e4)
     assert f"{cheap} of 125 systems" in page.run(COUNT)
@@ -187,11 +176,8 @@ def test_a_reader_sorts_filters_and_sees_the_rest(page: Tab) -> None:
 def test_the_address_holds_the_filter_and_the_order(page: Tab, site: Path) -> None:
     every = page.run(NAMES)
     assert page.run("location.hash") == ""
-    page.run(
-        "const tools = document.querySelector('#tools'); tools.elements.q.value = 'topaz';"
-        "tools.elements.fresh.checked = true;"
-        "tools.elements.q.dispatchEvent(new Event('input', {bubbles: true})); new Promise(done => setTimeout(done, 50))"
-    )
+    page.run("document.querySelector('#tools').elements.fresh.checked = true")
+    typed(page, q="topaz")
     page.run("document.querySelector('[data-sort=measured] button').click()")
     address = page.run("location.hash")
     assert address == "#q=topaz&fresh=yes&sort=-measured"

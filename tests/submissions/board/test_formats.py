@@ -49,17 +49,18 @@ def as_json(entries: list[Entry]) -> dict[str, Any]:
     return found
 
 
+def places(as_json: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each board and place, in the order in which they are shown."""
+    return [(board, each) for board in as_json["boards"] for each in (*board["ranked"], *board["not_ranked"])]
+
+
 def test_the_sheet_agrees_with_the_json(entries: list[Entry], as_json: dict[str, Any]) -> None:
     rows = list(csv.DictReader(io.StringIO(formats.as_csv(SITE, boards(entries)))))
     pages = {entry["entry"]: entry for entry in as_json["entries"]}
-    expected = [
-        (board["id"], str(place.get("rank", "")), str(place.get("tied", "")), pages[place["entry"]])
-        for board in as_json["boards"]
-        for place in (*board["ranked"], *board["not_ranked"])
-    ]
-    assert len(rows) == len(expected)
-    for sheet, (board, rank, tied, entry) in zip(rows, expected, strict=True):
-        assert (sheet["board"], sheet["rank"], sheet["tied"], sheet["page"]) == (board, rank, tied, entry["page"])
+    for sheet, (board, place) in zip(rows, places(as_json), strict=True):
+        entry = pages[place["entry"]]
+        assert (sheet["board"], sheet["page"]) == (board["id"], entry["page"])
+        assert (sheet["rank"], sheet["tied"]) == (str(place.get("rank", "")), str(place.get("tied", "")))
         figure = entry["mixes_per_hour" if sheet["metric"] == "TX" else "mixes_per_kwh"]
         assert float(sheet["value"]) == figure["estimate"]
         assert (sheet["low"] or None) == (None if figure["low"] is None else str(figure["low"]))
@@ -71,16 +72,11 @@ def test_the_tables_agree_with_the_json(entries: list[Entry], as_json: dict[str,
     text = formats.as_markdown(SITE, boards(entries))
     assert text.count("\n### ") == len(as_json["boards"])
     lines = [line for line in text.splitlines() if line.startswith("| ") and "index.html" in line]
-    expected = [
-        (f"{place['rank']}{' =' if place['tied'] else ''}" if "rank" in place else "", place["entry"])
-        for board in as_json["boards"]
-        for place in (*board["ranked"], *board["not_ranked"])
-    ]
-    assert len(lines) == len(expected)
-    for line, (rank, path) in zip(lines, expected, strict=True):
+    for line, (_, place) in zip(lines, places(as_json), strict=True):
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
-        assert len(cells) == (8 if rank else 7) and (not rank or cells[0].strip() == rank)
-        assert f"](entries/{path}/index.html)" in cells[1 if rank else 0]
+        ranked = [f"{place['rank']}{' =' if place['tied'] else ''}"] if "rank" in place else []
+        assert len(cells) == 7 + len(ranked) and [each.strip() for each in cells[: len(ranked)]] == ranked
+        assert f"](entries/{place['entry']}/index.html)" in cells[len(ranked)]
         assert not re.search(r"(?<!\\)<", line)
 
 

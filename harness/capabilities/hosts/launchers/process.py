@@ -18,7 +18,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -26,12 +25,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from mixmark.harness.capabilities.hosts.launchers import Channel, Host, Launcher, command
 from mixmark.harness.capabilities.hosts.streams import CHUNK_BYTES
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.worker.process import orphans
+from mixmark.harness.worker.process.child_process import ConnectedProcess
 
 ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
 EXITS_WITHIN_S = 2.0  # from the end of an agent's standard output to the end of the process
@@ -94,48 +94,34 @@ def processes(
         for process in started:
             process.wait(max(0.0, deadline - time.monotonic()))
         for process in started:
-            process.kill()
+            process.end()
 
 
 class AgentProcess:
-    """A process and its standard streams. It is a `Channel`."""
+    """A process whose standard input and output are one end of a private socket. It is a `Channel`."""
 
     def __init__(self, host: Host, words: Sequence[str], logs: Path, failure: FailureOf) -> None:
-        """Starts the process in a session of its own; one end of a private socket is its standard input and output.
-        Raises OSError if it cannot be started."""
+        """Starts the process in a session of its own. Raises OSError if it cannot be started."""
         self._host, self._failure = host, failure
         self._log = logs / f"{host.name}.log"
-        self._socket, its_socket = socket.socketpair()
-        self._socket.settimeout(STALLS_S)
 
-        def start() -> int:
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    words, stdin=its_socket.fileno(), stdout=its_socket.fileno(), stderr=log, start_new_session=True
-                )
-            return self._process.pid
+        def start(channel: int, log: BinaryIO) -> subprocess.Popen[bytes]:
+            return subprocess.Popen(words, stdin=channel, stdout=channel, stderr=log, start_new_session=True)
 
-        with its_socket:
-            try:
-                orphans.start(start)
-            except OSError:
-                self._socket.close()
-                raise
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self._connected = ConnectedProcess(start, self._log)
+        self.pid, self._channel = self._connected.pid, self._connected.channel
+        self._channel.settimeout(STALLS_S)
 
     def send(self, line: bytes) -> None:
         try:
-            self._socket.sendall(line)
+            self._channel.sendall(line)
         except OSError:  # it is gone, or it has read nothing for STALLS_S
             self.close()
 
     def receive(self) -> bytes:
         while True:
             try:
-                return self._socket.recv(CHUNK_BYTES)
+                return self._channel.recv(CHUNK_BYTES)
             except TimeoutError:
                 continue
             except OSError:
@@ -143,11 +129,10 @@ class AgentProcess:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # it is closed already
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._channel.shutdown(socket.SHUT_RDWR)
 
     def why_ended(self) -> Reason | None:
-        self.wait(EXITS_WITHIN_S)
-        status, log = self._process.poll(), self._log_end()
+        status, log = self.wait(EXITS_WITHIN_S), self._log_end()
         if status is None:
             return None
         if why := self._failure(status, log):
@@ -161,23 +146,15 @@ class AgentProcess:
             return log.read().decode("utf-8", "replace")
         return ""
 
-    def wait(self, seconds: float) -> None:
-        """Waits for the end of the process, at most this long."""
+    def wait(self, seconds: float) -> int | None:
+        """Waits for the end of the process, at most this long. Returns its exit status, None if it still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
+            self._connected.process.wait(seconds)
+        return self._connected.process.poll()
 
-    def kill(self) -> None:
+    def end(self) -> None:
         """Ends the process and all its descendants. Harmless if they are gone."""
-        orphans.end(self._process.pid, self._kill)
-        self._socket.close()
-
-    def _kill(self) -> None:
-        if sys.platform == "win32":  # never run there
-            self._process.kill()
-        else:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._connected.close()
 
 
 def local() -> Launcher:

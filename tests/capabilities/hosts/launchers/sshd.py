@@ -1,5 +1,4 @@
-"""An ssh server of a test's own, on keys and a port of its own: in a network namespace where this user may make one,
-which is another machine as far as the network is concerned, and else on the loopback address."""
+"""An ssh server of a test's own on the loopback address, with keys and a port of its own."""
 
 from __future__ import annotations
 
@@ -26,18 +25,6 @@ class Machine:
     address: str
     programs: Path
     """A folder with a program `ssh` that uses the test's own configuration."""
-    link: str
-    """The network device that leads to it; empty where it has none of its own."""
-
-    def cut(self) -> None:
-        ip("link", "set", self.link, "down")
-
-    def mend(self) -> None:
-        ip("link", "set", self.link, "up")
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
 @contextmanager
@@ -45,10 +32,8 @@ def machine(folder: Path) -> Iterator[Machine]:
     """Serves as long as the block lasts. The test is skipped where this machine has no sshd."""
     if not Path(SERVER).exists() or not shutil.which("ssh"):
         pytest.skip("no ssh or no sshd: apt-get install openssh-client openssh-server")
+    address = "127.0.0.1"
     with ExitStack() as stack:
-        address, inside, link = stack.enter_context(network())
-        if not inside and os.getuid() == 0 and not Path("/run/sshd").is_dir():
-            pytest.skip("no /run/sshd for the sshd of root: mkdir -m 755 /run/sshd")
         with socket.socket() as probe:
             probe.bind(("", 0))
             port = probe.getsockname()[1]
@@ -61,9 +46,9 @@ def machine(folder: Path) -> Iterator[Machine]:
             "KbdInteractiveAuthentication no\nPermitRootLogin yes\n"
         )
         server = [SERVER, "-D", "-e", "-f", str(folder / "sshd_config")]
-        if inside:
+        if os.getuid() == 0 and not Path("/run/sshd").is_dir():  # the sshd of root asks for it
             own_run = 'mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec "$@"'
-            server = ["ip", "netns", "exec", inside, "sh", "-c", own_run, "sh", *server]
+            server = ["unshare", "--mount", "sh", "-c", own_run, "sh", *server]
         log = stack.enter_context((folder / "sshd.log").open("wb"))
         process = stack.enter_context(subprocess.Popen(server, stderr=log, stdin=subprocess.DEVNULL))
         stack.callback(process.terminate)
@@ -83,30 +68,7 @@ def machine(folder: Path) -> Iterator[Machine]:
         (programs / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder / "ssh_config"} "$@"\n')
         (programs / "ssh").chmod(0o755)
         until_it_listens(address, port, process)
-        yield Machine(address, programs, link)
-
-
-@contextmanager
-def network() -> Iterator[tuple[str, str, str]]:
-    """The address of a network namespace, its name, and the device that leads to it; the loopback address and two empty
-    words where none can be made."""
-    name, link = f"mixmark-{os.getpid()}", f"mm{os.getpid()}"
-    block = os.getpid() % (1 << 14) * 4
-    here, there = (f"169.254.{block >> 8}.{(block & 255) + at}" for at in (1, 2))
-    with ExitStack() as stack:
-        try:
-            ip("netns", "add", name)
-            stack.callback(ip, "netns", "delete", name)
-            ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
-            ip("address", "add", f"{here}/30", "dev", link)
-            ip("link", "set", link, "up")
-            ip("-n", name, "address", "add", f"{there}/30", "dev", "eth0")
-            ip("-n", name, "link", "set", "eth0", "up")
-            ip("-n", name, "link", "set", "lo", "up")
-        except (OSError, subprocess.CalledProcessError):
-            yield "127.0.0.1", "", ""
-            return
-        yield there, name, link
+        yield Machine(address, programs)
 
 
 def until_it_listens(address: str, port: int, process: subprocess.Popen[bytes]) -> None:

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from mixmark.harness.capabilities.hosts import agents as agents_module
 from mixmark.harness.capabilities.hosts.agents import Agents
 from mixmark.harness.capabilities.hosts.launchers import Host, choose
 from mixmark.harness.capabilities.hosts.launchers.process import ssh, without_address
 from mixmark.harness.contracts.errors import UsageError
 from tests.capabilities.hosts.launchers import facts, stand_in
 from tests.capabilities.hosts.launchers.sshd import Machine
-from tests.capabilities.hosts.launchers.test_faults import listen
 
 pytestmark = pytest.mark.slow
 
@@ -58,29 +56,6 @@ def test_a_host_that_ssh_does_not_reach_costs_only_itself_and_no_reason_names_an
         "locked": "its ssh failed: permission denied",
     }
     assert there.address in (tmp_path / "agents/closed.log").read_text(), "its log names it"
-
-
-def test_a_network_that_is_cut_for_a_moment_loses_nothing_and_one_that_stays_cut_loses_its_host(
-    there: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not there.link:
-        pytest.skip("no right to make a network namespace: run it as root")
-    monkeypatch.setattr(agents_module, "PING_S", 0.1)
-    with Agents(ssh(), [Host("rack1", python=stand_in(tmp_path))], tmp_path) as agents:
-        there.cut()
-        try:
-            listen(agents, 1)
-            assert agents["rack1"].open_pings_ns and agents.present == ["rack1"]
-        finally:
-            there.mend()
-        assert facts(agents)["rack1"].name == "rack1"
-        monkeypatch.setattr(agents_module, "SILENT_S", 1)
-        there.cut()
-        try:
-            listen(agents, 3)
-            assert agents["rack1"].lost == "nothing was heard of it for 1 s"
-        finally:
-            there.mend()
 
 
 def test_without_ssh_the_launcher_cannot_be_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

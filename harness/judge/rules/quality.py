@@ -1,0 +1,527 @@
+"""Rules about the quality of figures: whether each record, the mix and the energy have one, and how well it is known.
+
+A record finished, is steady and precise, and kept its limits. The score is complete, bounded and graded, and the clocks
+of its hosts are known. Each window has its joules, and sources of energy agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Metering, Result
+from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, SHORT, TOO_SHORT, in_phase
+from mixmark.harness.judge.energy.total import (
+    CROSS_CHECK,
+    MachineEnergy,
+    antichain,
+    disagreements,
+    lacking,
+    metered,
+    to_meter,
+    twins,
+    unmetered_parts,
+    why,
+    why_no_boundary,
+)
+from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
+from mixmark.harness.judge.findings import DOCTOR, READS, found, invalid, note, warning
+from mixmark.harness.judge.mixed_run import took_no_part
+from mixmark.harness.judge.rules.registered import Room
+from mixmark.harness.judge.solo_rates import CLOSE, screened_per_s
+from mixmark.harness.judge.statistics.intervals import (
+    FEWEST_BLOCKS,
+    FEWEST_INDEPENDENT,
+    LOWEST_TAIL,
+    WIDEST,
+    effective_sample_size,
+    sample_needed,
+    within_limits,
+)
+
+of_records = Room(400)
+
+
+@of_records.rule(
+    weight=990,
+    live=warning("still going on in another process"),
+    interrupted=warning("interrupted; --resume goes on"),
+    failed=invalid("{kind}: {message}{hint:hint}"),
+    refused=note("{kind}: {message}{hint:hint}"),
+)
+def finished(evidence: Evidence) -> Iterator[Finding]:
+    """A failed attempt is invalid; refused or unsupported is a note; an interrupted run is a warning."""
+    if evidence.result.live:
+        yield found("finished.live")
+    elif not evidence.result.finished:
+        yield found("finished.interrupted")
+    for record in evidence.result.records:
+        if error := record.error:
+            code = "finished.failed" if error.attempted else "finished.refused"
+            yield found(code, record.key, kind=error.kind, message=error.message, hint=error.hint)
+
+
+ENDED = "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
+
+
+@of_records.rule(
+    weight=600,
+    best=warning(ENDED),
+    tried=note(ENDED),
+    noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
+)
+def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
+    """The search for the best batch ended because a larger batch was no faster, did not fit or would make long feeds,
+    and not for lack of time.
+
+    It is a warning if the largest batch tried is the best one, because a larger batch may be better still.
+    """
+    for record in evidence.result.records:
+        if record.search_ended_by == "time" and not record.screening:
+            largest = max(trial.batch for trial in record.trials)
+            case = "best" if record.batch == largest else "tried"
+            yield found(f"batch_search_finished.{case}", record.key, largest=largest, batch=record.batch or 1)
+
+
+@of_records.rule(
+    warning(
+        "not steady, so there is no interval: from {begin_s:.1f} s to {end_s:.1f} s of {window_s:.1f} s it ran at "
+        "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
+    ),
+    weight=600,
+    unknown=note("too few feeds to tell whether it was steady: {needed} are needed"),
+    noticed=warning("the speed was not steady{share:share}", DOCTOR),
+)
+def steady(evidence: Evidence) -> Iterator[Finding]:
+    """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it. For
+    the test fewer than 20 blocks are too few, which is a note."""
+    for measured in evidence.solo:
+        if measured.record.scenario == "server":
+            continue
+        window = measured.window
+        if window is not None and window.stretch is not None:
+            values = window.stretch.values(window.blocks.edges_ns)
+            yield found("steady", measured.key, figure="throughput", **values)
+        elif window is None or window.steady is None:
+            yield found("steady.unknown", measured.key, needed=FEWEST_BLOCKS)
+    for run in evidence.runs:
+        if run.stretch is not None:
+            values = run.stretch.values(np.array(run.edges_ns))
+            yield found("steady", run.phase, figure="mixes per hour", **values)
+
+
+@of_records.record_rule(
+    weight=600,
+    wandering=warning(
+        "the interval of the throughput is not known: the rate wanders so slowly that its {blocks} blocks are worth "
+        "{independent:.1f} independent ones"
+    ),
+    wide=warning("the interval of the throughput is not known: it is wider than ±{widest_pct:g} %"),
+)
+def interval_known(measured: Measurement) -> Iterator[Finding]:
+    """A steady window has an interval of its throughput: its blocks are worth at least 4 independent ones, and the
+    interval is no wider than ±25 %."""
+    if not measured.is_solo or measured.record.scenario == "server" or measured.interval:
+        return
+    if measured.window is None or not measured.window.steady:
+        return
+    rates = measured.window.blocks.rates_per_s
+    independent = float(effective_sample_size(rates))
+    if independent < FEWEST_INDEPENDENT:
+        yield found("interval_known.wandering", measured.key, blocks=len(rates), independent=independent)
+    else:
+        yield found("interval_known.wide", measured.key, widest_pct=WIDEST * 100)
+
+
+@of_records.rule(
+    weight=600,
+    broken=warning("the latency limits are not kept at {percentile}"),
+    open=note("whether the latency limits are kept is open: {percentile} needs {needed} feeds"),
+    noticed=warning("the latency limits were not kept{share:share}", "a lower --rate"),
+)
+def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
+    """A server keeps the suite's latency limits in its window, also at a rate that its own search found."""
+    for measured in evidence.measured:
+        limits = measured.record.latency_limits
+        if limits is None or measured.record.scenario != "server":
+            continue
+        kept, name = within_limits(measured.completions, limits), f"p{limits.percentile * 100:g}"
+        if kept is False:
+            yield found("latency_within_limits.broken", measured.key, percentile=name)
+        elif kept is None:
+            needed = sample_needed(limits.percentile)
+            yield found("latency_within_limits.open", measured.key, percentile=name, needed=needed)
+
+
+@of_records.rule(
+    note("the longest time was reached at ±{reached_pct:.1f} % (asked for ±{wanted_pct:.1f} %)"), weight=450
+)
+def precise(evidence: Evidence) -> Iterator[Finding]:
+    """The half-width that the plan asks for was reached within the longest time."""
+    for measured in evidence.measured:
+        limits = evidence.limits.get(measured.key)
+        if measured.record.ended_by != "cap" or limits is None or limits.half_width is None:
+            continue
+        known = measured.interval.half_width if measured.interval else None
+        if known is not None and known > limits.half_width:
+            yield found("precise", measured.key, reached_pct=known * 100, wanted_pct=limits.half_width * 100)
+
+
+@of_records.rule(
+    faster=note("only a quick check of seconds: another route was faster in it; --all-routes measures this one"),
+    only=note("only a quick check of seconds"),
+)
+def screened(evidence: Evidence) -> Iterator[Finding]:
+    """A route is measured no further if its screening runs were not the fastest of its suite on its device."""
+    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
+    code = "screened.faster" if evidence.result.finished else "screened.only"
+    tried = {each.record.route.key: each.key for each in evidence.measured if each.record.screening}
+    for route, key in tried.items():
+        if route not in in_full:
+            yield found(code, key)
+
+
+@of_records.rule(
+    note(
+        "slower than {adapter} {precision} was whenever it was tried, so that may be the faster route; --all-routes "
+        "measures both"
+    )
+)
+def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
+    """No route that was left out was, in each of its screening runs, more than 1.15 times as fast as the fastest
+    measured route of its suite on its device."""
+    tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
+    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
+    fastest: dict[tuple[str, str], tuple[float, str]] = {}
+    for measured in evidence.solo:
+        route, rate = measured.record.route, measured.throughput_per_s or 0.0
+        if (route.key, measured.record.scenario) in tried:
+            fastest[route.key[:2]] = max(fastest.get(route.key[:2], (0.0, "")), (rate, measured.key))
+    for other, runs in screened_per_s(evidence.measured).items():
+        rate, key = fastest.get(other[:2], (math.inf, ""))
+        if other not in in_full and min(runs) > CLOSE * rate:
+            _, _, adapter, precision = other
+            yield found("choice_confirmed", key, adapter=adapter, precision=precision)
+
+
+@of_records.rule(note("{kind} when it was closed: {message}{hint:hint}"))
+def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
+    """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
+    affects no other measurement."""
+    for record in evidence.result.records:
+        if failure := record.close_failure:
+            values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
+            yield found("closed_cleanly", record.key, **values)
+
+
+@of_records.rule(note("roofline: {why}"))
+def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
+    """The roofline fraction of a record is known, from the ceiling of its own adapter."""
+    for measured in evidence.solo:
+        if note := evidence.achieved(measured).note:
+            yield found("ceiling_known", measured.key, why=note)
+
+
+@of_records.record_rule(note("no tail percentile: {percentile} needs {needed} feeds"))
+def enough_feeds(measured: Measurement) -> Iterator[Finding]:
+    """The sample carries the lowest tail percentile; otherwise none is shown."""
+    needed = sample_needed(LOWEST_TAIL)
+    if measured.is_solo and len(measured.completions) < needed:
+        yield found("enough_feeds", measured.key, percentile=f"p{LOWEST_TAIL * 100:g}", needed=needed)
+
+
+of_mix = Room(900)
+LARGEST_CLOCK_FRACTION = 0.001
+"""The largest uncertainty of a host's clock, as a fraction of a window."""
+THREADS_PER_ACCELERATOR = 2
+"""The hardware threads that a host needs for each accelerator: for the one that feeds it, and its driver's."""
+
+
+@of_mix.rule()
+def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
+    """Every host that was asked for took part."""
+    yield from took_no_part(evidence.result)
+
+
+@of_mix.rule()
+def mix_complete(evidence: Evidence) -> Iterator[Finding]:
+    """Every suite of the mix has units that count, no device and no host failed, and the stored prices prove λ*.
+
+    It is a warning if the mix cannot be run here, if a suite finished no feed, or if a simulated device took part: the
+    solo measurements stand. What other rules found about a record, they say themselves.
+    """
+    problems = evidence.score.problems if evidence.score else ()
+    yield from (problem for problem in problems if problem.rule == "mix_complete")
+
+
+@of_mix.rule(
+    faster=warning(
+        "{phase}: {suite} on {device} was {times:.2f} times as fast in the mix as alone, so λ* counts its rate in the "
+        "mix: the machine was slow when it was measured alone, measure it again"
+    ),
+    overlap=note("{phase}: κ is {kappa:.2f}: feeds that overlap did more than one at a time"),
+    above=warning(
+        "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low, measure "
+        "them again"
+    ),
+    noticed=warning("the solo rates do not fit the rates of the mix", "measure again"),
+)
+def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
+    """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
+    for run in evidence.runs:
+        diagnosis = evidence.diagnoses[run.phase]
+        for part in diagnosis.faster:
+            assert part.retained is not None  # it is faster than its solo rate
+            values = {"phase": run.phase, "suite": part.suite, "device": part.device}
+            yield found("mix_bounded.faster", **values, times=part.retained)
+        kappa, lowest = diagnosis.kappa.estimate, diagnosis.lowest_kappa(run)
+        if lowest > 1 and diagnosis.bound_is_estimate:
+            yield found("mix_bounded.overlap", phase=run.phase, kappa=kappa)
+        elif lowest > 1:
+            yield found("mix_bounded.above", phase=run.phase, kappa=kappa, lowest=lowest)
+
+
+@of_mix.rule(
+    warning(
+        "{phase}: the clock of {host} is known to ±{bound_ms:,.1f} ms, {uncertain_pct:.2g} % of the window (limit "
+        "{limit_pct:g} %), which is counted {longer_ms:,.1f} ms longer for it"
+    ),
+    weight=530,
+    noticed=warning("the clock of a host is not known well", "a link of shorter round trips to it"),
+)
+def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
+    """The clock of every host is known to a thousandth of the window of each mixed run.
+
+    The window is counted longer by what is not known, so an uncertain clock never raises the rate.
+    """
+    runs = {run.phase: run for run in evidence.runs}
+    for connection in evidence.result.connections:
+        run, bound_ns = runs.get(connection.phase), connection.clock.bound_ns
+        if run is None:
+            continue
+        uncertain = bound_ns / (run.length_ns - 2 * run.clock_bound_ns)
+        if uncertain > LARGEST_CLOCK_FRACTION:
+            yield found(
+                "clocks_synchronised",
+                phase=run.phase,
+                host=connection.host,
+                bound_ms=bound_ns / 1e6,
+                uncertain_pct=uncertain * 100,
+                limit_pct=LARGEST_CLOCK_FRACTION * 100,
+                longer_ms=2 * run.clock_bound_ns / 1e6,
+            )
+
+
+@of_mix.rule(
+    warning(
+        "{threads:counted hardware thread} of a host for {accelerators:counted accelerator}, fewer than {needed} for "
+        "each: they may wait for the host"
+    ),
+    weight=530,
+    noticed=warning("few threads of a host feed its accelerators"),
+)
+def accelerators_fed(evidence: Evidence) -> Iterator[Finding]:
+    """Each host has two hardware threads for each accelerator that took part in a mixed run."""
+    phases = {run.phase for run in evidence.runs}
+    used = {record.route.device for record in evidence.result.records if record.phase in phases}
+    per_host: Counter[str] = Counter()
+    for device in evidence.result.devices:
+        if device.id in used and device.kind not in ("cpu", "simulated"):
+            per_host[device.host] += len(device.silicon)
+    for host, accelerators in per_host.items():
+        system = evidence.result.system_of(host)
+        threads = int(system.cpu_quota) if system.cpu_quota else system.cpu_threads
+        if threads is not None and threads < THREADS_PER_ACCELERATOR * accelerators:
+            values = {"threads": threads, "accelerators": accelerators, "needed": THREADS_PER_ACCELERATOR}
+            yield found("accelerators_fed", host, **values)
+
+
+@Room(440, sees="grade").rule(
+    left_out=note("the score leaves out {phase}, which was disturbed: {why}"),
+    missing=note("the score is {grade}, not {better}: {missing}"),
+)
+def score_graded(evidence: Evidence) -> Iterator[Finding]:
+    """What the score lacks for the next better grade, and which disturbed runs it leaves out."""
+    score = evidence.score
+    if score is None or score.problems:
+        return
+    for run in score.runs:
+        if run.disturbed and run.phase in score.left_out:
+            yield found("score_graded.left_out", phase=run.phase, why=(run.disturbed,))
+    if score.missing:
+        yield found("score_graded.missing", grade=score.grade, better=score.better_grade, missing=score.missing)
+
+
+of_energy = Room(300)
+LATE_NS = 1_500_000_000
+"""The largest age of a reading: timestamps of whole seconds are up to a second old, and meters are read ten times a
+second."""
+METERING = 0.005
+"""The largest fraction of one core that reading the meters may take."""
+
+
+@of_energy.rule(
+    absent=note(
+        "energy not measured, so there is no efficiency: nothing meters {missing}; the absent meters say what would be "
+        "needed"
+    ),
+    none=note(
+        "energy not measured, so there is no efficiency: nothing meters {missing}; mixmark meters says what would be "
+        "needed"
+    ),
+)
+def energy_measured(evidence: Evidence) -> Iterator[Finding]:
+    """At least one energy source was sampled. If none was, the absent meters say what would be needed."""
+    if not evidence.result.domains:
+        absent = any(absence.kind == "meter" for absence in evidence.result.absent)
+        missing = unmetered_parts((), to_meter(evidence.result))
+        yield found("energy_measured.absent" if absent else "energy_measured.none", missing=missing)
+
+
+@of_energy.rule(
+    warning("energy of a part only, so there is no efficiency: {why}"),
+    modelled=warning(
+        "energy of a part only, so there is no efficiency: {why} ({domains} is modelled, and does not count)"
+    ),
+)
+def energy_complete(evidence: Evidence) -> Iterator[Finding]:
+    """The measured domains cover every device, used or not, the processor of every host, and everything else that the
+    machine announces to meter."""
+    result, devices = evidence.result, to_meter(evidence.result)
+    unread = lacking(_meterable(result), (part for each in result.absent for part in each.covers))
+    nothing = "; ".join((*why_no_boundary(_measured(result), devices), *(f"{part} is not metered" for part in unread)))
+    if nothing and result.domains:
+        if modelled := tuple(domain.id for domain in result.domains if domain.method == "modelled"):
+            yield found("energy_complete.modelled", why=nothing, domains=modelled)
+        else:
+            yield found("energy_complete", why=nothing)
+
+
+@of_energy.rule(
+    not_read=warning("{phase:phase}no energy: the meters were not read in its phase"),
+    short=note("{phase:phase}energy of {domain}: {needed} of its updates do not fit into the window: ±5 %"),
+    too_short=note("{phase:phase}no energy of {domain}: {needed} of its updates do not fit into the window"),
+    unknown=warning("{phase:phase}no energy of {domain}: {why}"),
+    noticed=warning("an energy source gave no joules{share:share}", READS),
+)
+def energy_valid(evidence: Evidence) -> Iterator[Finding]:
+    """Every domain that would be added has joules in the window of every record and mix, its edges within 1 %."""
+    for window in _windows(evidence):
+        if window.metering is None:
+            yield window.found("energy_valid.not_read")
+            continue
+        for domain in _meterable(evidence.result):
+            reading = window.energy.readings[domain.id]
+            if reading.reasons == (SHORT,):
+                yield window.found("energy_valid.short", domain=domain.id, needed=ENOUGH_PERIODS)
+            elif reading.reasons == (TOO_SHORT,):
+                yield window.found("energy_valid.too_short", domain=domain.id, needed=FEWEST_PERIODS)
+            elif reading.reasons:
+                reasons = tuple(why(reading, window.metering.lost))
+                yield window.found("energy_valid.unknown", domain=domain.id, why=reasons)
+
+
+@of_energy.rule(
+    differ=warning(
+        "{phase:phase}{domain} is {by_pct:+.1f} % off {source}, which meters the same (limit {limit:percent})"
+    ),
+    twins=warning(
+        "{phase:phase}{domain} and {other} return identical readings: their agreement proves nothing, and they are "
+        "never added"
+    ),
+    noticed=warning("two energy sources disagree{share:share}", "mixmark meters shows what they read"),
+)
+def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
+    """Two sources of the same thing differ by at most 5 %, and no two sources show the same reading."""
+    domains = evidence.result.domains
+    for window in _windows(evidence):
+        if window.metering is None:  # as `energy_valid` says
+            continue
+        for source, checked, by in disagreements(domains, window.energy.readings):
+            if abs(by) > CROSS_CHECK:
+                ids = {"domain": checked.id, "source": source.id}
+                yield window.found("energy_agrees.differ", **ids, by_pct=by * 100, limit=CROSS_CHECK)
+        for one, other in twins([domain.id for domain in _measured(evidence.result)], window.metering):
+            yield window.found("energy_agrees.twins", domain=one, other=other)
+
+
+@of_energy.rule(
+    warning(
+        "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
+        "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare how late it is"
+    ),
+    known=warning(
+        "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
+        "if its clock is late, its joules are off by {off_pct:+.1f} %; set its clock by NTP, or declare how late it is"
+    ),
+    noticed=warning("the clock of a meter is late{share:share}"),
+)
+def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
+    """The timestamps of a meter that has a clock of its own are at most 1.5 s old when its first readings arrive."""
+    known = {domain.id: domain for domain in evidence.result.domains}
+    for window in _windows(evidence):
+        for id in window.energy.domains:
+            if window.metering is None or (reading_age_ns := window.metering.reading_age_ns.get(id, 0)) <= LATE_NS:
+                continue
+            read = window.energy.readings[id]
+            true = in_phase(
+                known[id], window.metering, read.begin_ns - reading_age_ns, read.end_ns - reading_age_ns
+            ).joules
+            late: dict[str, FindingValue] = {"domain": id, "age_s": reading_age_ns / 1e9, "limit_s": LATE_NS / 1e9}
+            if true and read.joules is not None:
+                off_pct = (read.joules / true - 1) * 100
+                yield window.found("meter_timestamps_recent.known", **late, off_pct=off_pct)
+            else:
+                yield window.found("meter_timestamps_recent", **late)
+
+
+@of_energy.rule(
+    warning("reading the meters took {used:percent} of one core (limit {limit:percent})"),
+    noticed=warning("reading the meters took much CPU time"),
+)
+def low_metering_overhead(evidence: Evidence) -> Iterator[Finding]:
+    """Reading the meters took at most 0.5 % of one core."""
+    for metering in evidence.result.meterings:
+        used = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
+        if used > METERING:
+            yield found("low_metering_overhead", metering.phase, used=used, limit=METERING)
+
+
+def _measured(result: Result) -> list[Domain]:
+    return [domain for domain in result.domains if domain.method != "modelled"]
+
+
+def _meterable(result: Result) -> tuple[Domain, ...]:
+    """The domains that would be added if all of them were read well."""
+    return antichain(result.domains, {domain.id for domain in _measured(result)}, to_meter(result))
+
+
+@dataclass(frozen=True)
+class _MeteredWindow:
+    """A window whose energy the rules look at."""
+
+    about: str
+    phase: str
+    energy: MachineEnergy
+    metering: Metering | None
+    """None if the meters were not read in its phase."""
+
+    def found(self, code: str, **values: FindingValue) -> Finding:
+        return found(code, self.about, phase=self.phase if self.about == "run" else "", **values)
+
+
+def _windows(evidence: Evidence) -> Iterator[_MeteredWindow]:
+    """The window of every mix, and of every record but a probe's that has a phase for itself."""
+    result = evidence.result
+    if not result.domains:
+        return
+    for run in evidence.runs:
+        yield _MeteredWindow("run", run.phase, run.total, metered(result, run.phase))
+    for measured in evidence.measured:
+        phase = measured.record.phase
+        if measured.record.scenario != "probe" and measured.energy is not None:
+            yield _MeteredWindow(measured.key, phase, measured.energy, metered(result, phase))

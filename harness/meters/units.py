@@ -1,0 +1,79 @@
+"""Reads units of power and energy from options, names of columns, and paths in a reply. A unit is never guessed."""
+
+from __future__ import annotations
+
+import re
+
+BASES = {"W": 1.0, "J": 1.0, "Ws": 1.0, "Wmin": 60.0, "Wh": 3600.0}
+PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+UNITS = {prefix + base: factor * one for base, one in BASES.items() for prefix, factor in PREFIXES.items()}
+"""The watts or joules of one unit."""
+POWER = frozenset(unit for unit in UNITS if unit.endswith("W"))
+"""The units of power; the others are units of energy."""
+
+SPELLED = {
+    "watts?": "W",
+    "joules?": "J",
+    "hours?|hrs?": "h",
+    "minutes?": "min",
+    "seconds?": "s",
+    "nano": "n",
+    "micro|[µμ]": "u",
+    "milli": "m",
+    "kilo": "k",
+    "mega": "M",
+    "giga": "G",
+    "tera": "T",
+}
+IN_BRACKETS = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]")
+OTHER_UNIT = re.compile(r"(?i)[nuµmkMG]?(V|VA|VAr|VAh|VArh|Ah|Hz)|mA|%|°[CF]|dBm|rpm")
+"""A unit of neither power nor energy."""
+AMPERES = re.compile(r"(?i)(?!.*(?:power|energy)).*[\[(]\s*A\s*[\])]")
+"""Power and energy in brackets with an A are of a phase."""
+APPARENT = re.compile(r"(?i)apparent|aprt|reactive|(?:^|[\s_.\-])[mk]?VA(?:r|h|rh)?$")
+
+
+def units_of_word(word: str) -> list[str]:
+    """The units that a word may be: `kW`, `KWH`, `milliwatts`, `watt_hours`. A capital M may be milli or mega: tools
+    write whole headers in capital letters."""
+    sign = re.sub(r"[\s_.·*-]", "", word)
+    for spelled, letter in SPELLED.items():
+        sign = re.sub(f"(?i){spelled}", letter, sign)
+    found = [unit for unit in UNITS if unit.lower() == sign.lower()]
+    return [unit for unit in found if not (sign.startswith("m") and unit.startswith("M"))]
+
+
+def units_of_name(name: str) -> list[str]:
+    """The units that a name may carry: `P [kW]`, `power_mw`, `watts`, `PkgWatt`, `phases.power_mw.0`. Empty if it
+    carries none, or a unit of something else."""
+    if is_other(name):
+        return []
+    words = re.sub(r"([a-z])([A-Z][a-z])", r"\1 \2", re.sub(r"(\.\d+)+$", "", IN_BRACKETS.sub("", name)).strip())
+    last = re.split(r"[\s_.\-]+", words)[-2:]
+    places = (*reversed(IN_BRACKETS.findall(name)), " ".join(last), last[-1])
+    return next((units for place in places if (units := units_of_word(place))), [])
+
+
+def is_other(name: str) -> bool:
+    """Whether a name says that its values are neither power nor energy, but for example volts or apparent power."""
+    in_brackets = any(OTHER_UNIT.fullmatch(text) for text in IN_BRACKETS.findall(name))
+    return in_brackets or bool(APPARENT.search(name) or AMPERES.fullmatch(name))
+
+
+def unit_of(name: str, declared: str | None, usual: str | None = None) -> str:
+    """The unit of the values of a column or a path. declared: by the owner. usual: by the documentation of the tool.
+    Raises ValueError if none of them and not the name says it, or if they contradict one another."""
+    named = units_of_name(name)
+    if declared and declared not in UNITS:
+        raise ValueError(f"{declared!a} is not a unit of power or energy, such as W, mW, J or kWh")
+    if is_other(name):
+        raise ValueError(f"{name!a} is neither power nor energy by its name")
+    if declared and named and declared not in named:
+        raise ValueError(f"{name!a} is in {' or '.join(named)} by its name, and unit = {declared!a}")
+    if declared:
+        return declared
+    if len(named) > 1:
+        raise ValueError(f"{name!a} may be in {' or '.join(named)}: add unit")
+    if not named and usual is None:
+        raise ValueError(f"{name!a} does not say its unit: add unit, as the documentation of its tool has it")
+    return named[0] if named else usual or ""
