@@ -25,7 +25,6 @@ from bench.separation import integers, rounded
 from mixmark.harness.adapters.torch.counted import EagerSession
 from mixmark.harness.contracts.protocols import Weights
 from mixmark.harness.plugins import registry
-from mixmark.suites.tiered import Decoder
 
 Change = Callable[[Tensor], Tensor]
 
@@ -43,6 +42,10 @@ class Kept:
             self._held[name] = np.empty_like(into)
             self._weights.read(name, self._held[name])
         into[...] = self._held[name]
+
+
+def rounded_inputs(change: Change, _: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return change(given[0].float()).to(given[0].dtype), *given[1:]
 
 
 class Engine(EagerSession):
@@ -69,11 +72,11 @@ class Engine(EagerSession):
                 if weights and tensor.dim() > 1 and re.search(part, name) and tensor.data_ptr() not in seen:
                     seen.add(tensor.data_ptr())
                     tensor.copy_(weights(tensor.float()))
-            for layer in module.modules() if inputs else ():
-                if isinstance(layer, nn.Linear | nn.Conv1d):
-                    layer.register_forward_pre_hook(
-                        lambda _, given: (inputs(given[0].float()).to(given[0].dtype), *given[1:])
-                    )
+            if inputs:
+                changed = partial(rounded_inputs, inputs)
+                for layer in module.modules():
+                    if isinstance(layer, nn.Linear | nn.Conv1d):
+                        layer.register_forward_pre_hook(changed)
             if skipped is not None:
                 *_, layers = (each for each in module.modules() if isinstance(each, nn.ModuleList))
                 layers[skipped].forward = lambda x, *rest: x
@@ -120,7 +123,6 @@ def main() -> None:
     asked = parser.parse_args()
     source = registry.BUILT_IN["suites"][asked.suite]
     suite: Any = registry.build_suite(asked.suite, source, asked.tier, {}, asked.bits)
-    assert isinstance(suite, Decoder)
     kept_weights = Kept(suite.weights())
     suite.weights = lambda: kept_weights
     made = suite.feeds(1, 7)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, LatencyLimits, UnitNames
 from mixmark.suites.limits import MS, SECOND, mlperf_limits, own_limits
 from mixmark.suites.tiered import Decoder
 from mixmark.suites.weights import Draw, Fill
@@ -95,7 +95,7 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 
 METRIC = "relative error of the hidden states, or twice the worst mean regret of 32 tokens in a row, if that is larger"
 RUN = 32
-AT_MOST = {
+AT_MOST: Mapping[str, Mapping[str, float]] = {
     "smoke": {"16 bits": 0.0153, "fp8": 0.21, "int8": 0.06, "int4": 0.06},
     "edge": {"16 bits": 0.0184, "fp8": 0.21, "int8": 0.11, "int4": 0.11},
     "server": {"16 bits": 0.04, "fp8": 0.3, "int8": 0.2, "int4": 0.2},
@@ -105,7 +105,11 @@ STEP = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
 """Outputs of a step, but for the hidden state."""
 
 _EDGE = own_limits(first_ns=10 * SECOND, per_unit_ns=SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS)}
+LATENCY: Mapping[str, LatencyLimits] = {
+    "smoke": _EDGE,
+    "edge": _EDGE,
+    "server": mlperf_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS),
+}
 """Limits of the server scenario; the server tier has MLPerf's limits for llama3.1-8b, TTFT 2 s and TPOT 100 ms."""
 
 
