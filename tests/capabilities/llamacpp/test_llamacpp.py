@@ -138,9 +138,9 @@ def test_every_precision_of_a_class_decodes_within_its_gate(bits: WeightClass) -
         for precision in (each for each in TYPES if weight_class(each) == bits):
             with LlamaCpp({"threads": "1"}).open(cpu(), suite, precision, ALONE) as runner:
                 told = output(runner, suite, 0)
-                assert told.shape == (128,) and told.dtype == np.int64
-                assert (output(runner, suite, 1) != told).any()
-                assert (output(runner, suite, 0) == told).all()  # nothing of the feed before is left in the KV cache
+                assert told.shape == (128, 257) and told.dtype == np.float32
+                assert (output(runner, suite, 1)[:, 0] != told[:, 0]).any()
+                assert (output(runner, suite, 0)[:, 0] == told[:, 0]).all()  # nothing of the feed before is left in the KV cache
                 feed = {**suite.feeds(1, seed=1)(0), "output": told}
                 (logits,) = reference(feed)
                 gate = suite.gate(precision)
@@ -160,7 +160,7 @@ def test_a_build_that_crashes_in_what_it_repacks_reads_weights_as_they_lie_in_th
     with LlamaCpp({"threads": "1"}).open(cpu(), suite, "int4", ALONE) as runner:
         assert runner.facts["repacked"] == "no: a trial of it ended with exit code -11"
         assert "fno-dse" in runner.facts["build it anew"] and len(runner.facts["build it anew"]) <= MOST_TEXT
-        assert output(runner, suite, 0).shape == (128,)
+        assert output(runner, suite, 0).shape == (128, 257)
 
 
 def test_what_it_does_not_have_is_refused(suite: Llm) -> None:
