@@ -113,7 +113,7 @@ class Decode(Part):
     continues = Prefill.name
     gates: Mapping[str, Mapping[str, float]] = {
         "smoke": {"16 bits": 0.0139},
-        "edge": {"16 bits": 0.018},
+        "edge": {"16 bits": 0.0173},
         "server": {"16 bits": 0.04},
     }
 
