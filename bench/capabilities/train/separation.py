@@ -242,14 +242,6 @@ def values(
     yield from row("first layer skipped", partial(skipped, 0))
     yield from row("middle layer skipped", partial(skipped, layers // 2))
     yield from row("last layer skipped", partial(skipped, layers - 1))
-
-    def one_loss() -> list[Array]:
-        found = [output.copy() for output in right]
-        for output in found:
-            output[-1, 0] = output[:-1, 0].mean()
-        return found
-
-    yield from row("the mean as one token's loss", one_loss)
     other = replace(weights, seed=1)
     yield from row("other weights", lambda: outputs(loaded(suite, other)))
     yield from row("the previous feed's output", lambda: outputs(step, given[:-1]))
