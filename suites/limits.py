@@ -26,9 +26,7 @@ FP32 = 1e-6
 whose mantissa is as long as TF32's, reaches 8e-6 or more on resnet50, dlrm and diffusion."""
 
 
-def gate_bound(
-    at_most: Mapping[str, float], precision: str, trained: float | None = None, fp32: float = FP32
-) -> float:
+def gate_bound(at_most: Mapping[str, float], precision: str, trained: float | None = None, fp32: float = FP32) -> float:
     """A gate's bound for a declared precision. at_most: the bounds of `16 bits`, `fp8`, `int8` and `int4`. trained: the
     bound with a checkpoint, whose values are not exact in few bits. They are in fp32, so its bound stays as it is.
 

@@ -41,8 +41,8 @@ class Tiered(Suite):
     fp32 = FP32
     """The bound of the gate for fp32."""
     trained = 0.5
-    """The gate of a checkpoint in fewer bits than fp32, unmeasured. Trained weights are not exact in few bits, so rounding adds more error than
-    with synthetic weights."""
+    """The gate of a checkpoint in fewer bits than fp32, unmeasured. Trained weights are not exact in few bits, so
+    rounding adds more error than with synthetic weights."""
     classes: Sequence[WeightClass] = (16, 8, 4)
     """The weight classes that the suite has."""
     latencies: Mapping[str, LatencyLimits] = {}

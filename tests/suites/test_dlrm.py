@@ -175,8 +175,9 @@ def test_every_tier_has_a_gate_and_a_checkpoint_its_own() -> None:
         assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SET_ASIDE)
         trained = Dlrm("server", {"weights": "somewhere"}).gate(precision)
         assert trained and trained.at_most == TRAINED
-    exact = Dlrm("edge", {}).gate("fp32")
-    assert exact and exact.at_most == FP32
+    for options in ({}, {"weights": "somewhere"}):
+        exact = Dlrm("edge", options).gate("fp32")
+        assert exact and exact.at_most == FP32
     assert Dlrm("server", {"rows": "full"}).reference().weights().spec(TABLE.format(0)).shape[0] == 40_000_000
     assert Dlrm("smoke", {}).units(7) == 7
 

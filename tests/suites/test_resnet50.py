@@ -195,6 +195,7 @@ def test_a_checkpoint_has_a_gate_of_its_own() -> None:
         drawn = ResNet50("edge", {}).gate(precision)
         assert trained and (trained.at_most, trained.samples) == (TRAINED, SAMPLES)
         assert drawn and (drawn.at_most, drawn.samples) == (AT_MOST[rounding], SAMPLES)
+    assert ResNet50("edge", {"weights": "model.safetensors"}).gate("fp32") == ResNet50("edge", {}).gate("fp32")
 
 
 @pytest.mark.parametrize("bits", sweep(*get_args(WeightClass)))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.separation import Row, narrower
+from bench.separation import Row, integers, narrower, rounded
 from mixmark.harness.capabilities.train import ADAMW, Train, spread
 from mixmark.harness.capabilities.train.network import Step
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
@@ -73,7 +73,7 @@ class Head(torch.autograd.Function):
         return states, rows, None, None
 
 
-class SumsInBf16(TorchDispatchMode):
+class SumsInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within the context, sums of 256 products are added in bf16."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -217,7 +217,7 @@ def values(
         yield from row(f"torch, {name}", partial(of, dtype=dtype), "16 bits")
 
     def in_bf16_sums() -> list[Array]:
-        with SumsInBf16():
+        with SumsInBf16():  # type: ignore[no-untyped-call]
             return of(dtype=torch.bfloat16)
 
     yield from row("bf16, sums of 256 products added in bf16", in_bf16_sums, "16 bits")
@@ -228,6 +228,18 @@ def values(
     )
     for name, change in narrower(weight_class):
         yield from row(name, partial(of, change=change))
+
+    def kept_in_int8() -> list[Array]:
+        def pack(kept: Tensor) -> Tensor:
+            return rounded(kept, "int8") if kept.dtype == torch.bfloat16 and kept.dim() > 1 else kept
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+            return of(dtype=torch.bfloat16)
+
+    yield from row("bf16, all that is kept for the backward pass in int8", kept_in_int8)
+    for group in (32, 16):
+        change = partial(integers, bits=8, group=group)
+        yield from row(f"bf16, int8 weights by {group}", partial(of, change, torch.bfloat16))
     cheats: dict[str, dict[str, Any]] = {
         "no backward pass": {"kept": lambda _: False},
         "backward pass of half of the sequences": {"sequences": slice(None, None, 2)},

@@ -56,14 +56,14 @@ At smoke and edge they make the gradient's part of a step about twice the weight
 norm and the gate projections, where a larger moment would hide the squared gradient below its rounding in fp32.
 """
 SHARPNESS = 4.0
-"""The standard deviation of the logits, within 10 %. The softmax has its mass in a few tokens then, and only the product
-with the table says which. Of a flat softmax, the gradients would follow from the moments of the drawn table."""
+"""The standard deviation of the logits, within 10 %. The softmax then has its mass in a few tokens, and only the
+product with the table says which. The gradients of a flat softmax would follow from the moments of the drawn table."""
 TABLES = ("model.embed_tokens.weight", "lm_head.weight")
 """The tensors with a row for each token of the vocabulary."""
 
 PROBES, FOLDS = 8, 8
-"""A change of a tensor is projected by each probe in 8 sums, each of every eighth column. The errors of 64 values differ
-little by chance, and those of one feed from those of another."""
+"""Each probe projects a change of a tensor to 8 sums, each of every eighth column. A few values could all be near zero
+by chance; 64 estimate the error of the change to a fifth."""
 CHANGES = 3
 """The changes of a tensor: of the weight, of the moment of the gradient, of the moment of the squared gradient."""
 AT_MOST = {"smoke": {"16 bits": 0.00044}, "edge": {"16 bits": 0.0023}, "server": {"16 bits": 0.01}}

@@ -123,7 +123,7 @@ def projected(changes: Tensor, key: Tensor, blocks: Tensor) -> Tensor:
     matrices = changes if changes.dim() > 2 else changes[:, None]
     rows, columns = key[0, :, : matrices.shape[1]], key[1, :, : matrices.shape[2]]
     products: Tensor = (blocks[:, None] * rows).flatten(0, 1) @ matrices * columns.repeat(len(blocks), 1)
-    return products.unflatten(2, (-1, FOLDS)).sum(2).view(-1, len(rows) * FOLDS)
+    return products.view(-1, len(rows), products.shape[2] // FOLDS, FOLDS).sum(2).flatten(1)
 
 
 def attended(part: LlamaAttention, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -18,6 +18,7 @@ from mixmark.harness.adapters.torch.inductor import Inductor
 from mixmark.harness.capabilities.train import ADAMW, FOLDS, SEQUENCES, STEP, TABLES, Train, spread
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Use
+from mixmark.harness.contracts.schema import Gate
 from mixmark.harness.measure.audit import CPU
 
 pytestmark = pytest.mark.slow
@@ -280,3 +281,18 @@ def test_what_train_cannot_do_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="no ONNX graph"):
         SUITE.graphs()["step"].onnx()
     assert SUITE.gate("int8") is None
+
+
+def test_a_checkpoint_has_a_gate_of_its_own_but_for_fp32() -> None:
+    trained = Train("edge", {"weights": "model.safetensors"})
+    assert trained.gate("fp32") == SUITE.gate("fp32")
+    assert trained.gate("bf16") == Gate(metric=SUITE.metric, at_most=0.05)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "edge", "server"])
+def test_the_last_norm_has_one_magnitude_that_is_exact_in_sixteen_bits(tier: str) -> None:
+    norm = torch.empty(Train(tier, {}).shape.width)
+    Train(tier, {}).weights().read("model.norm.weight", norm.numpy())
+    assert len(norm.abs().unique()) == 1
+    for dtype in (torch.bfloat16, torch.float16):
+        assert (norm.to(dtype).float() == norm).all()
