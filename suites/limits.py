@@ -26,15 +26,16 @@ FP32 = 1e-6
 whose mantissa is as long as TF32's, reaches 8e-6 or more on resnet50, dlrm and diffusion."""
 
 
-def gate_bound(at_most: Mapping[str, float], precision: str, fp32: float = FP32) -> float:
-    """A gate's bound for a declared precision. at_most: the bounds of `16 bits`, `fp8`, `int8` and `int4`.
+def gate_bound(at_most: Mapping[str, float], precision: str, trained: float | None = None, fp32: float = FP32) -> float:
+    """A gate's bound for a declared precision. at_most: the bounds of `16 bits`, `fp8`, `int8` and `int4`. trained: the
+    bound with a checkpoint, whose values are not exact in few bits. They are in fp32, so its bound stays as it is.
 
     bf16 and fp16 share a bound. fp8 has a separate bound: its activations have three bits of mantissa, so their
     rounding errors are several times larger than in int8.
     """
     if precision == "fp32":
         return fp32
-    return at_most["16 bits" if weight_class(precision) == 16 else precision]
+    return trained or at_most["16 bits" if weight_class(precision) == 16 else precision]
 
 
 def check_output(output: Array, shape: tuple[int, ...], dtype: str = "float32") -> Array:

@@ -41,8 +41,8 @@ class Tiered(Suite):
     fp32 = FP32
     """The bound of the gate for fp32."""
     trained = 0.5
-    """The gate of a checkpoint, unmeasured. Trained weights are not exact in few bits, so rounding adds more error than
-    with synthetic weights."""
+    """The gate of a checkpoint in fewer bits than fp32, unmeasured. Trained weights are not exact in few bits, so
+    rounding adds more error than with synthetic weights."""
     classes: Sequence[WeightClass] = (16, 8, 4)
     """The weight classes that the suite has."""
     latencies: Mapping[str, LatencyLimits] = {}
@@ -109,8 +109,8 @@ class Tiered(Suite):
         """None for a precision whose weight class the suite does not have."""
         if weight_class(precision) not in self.classes:
             return None
-        at_most = self.trained if "weights" in self.options else gate_bound(self.gates[self.tier], precision, self.fp32)
-        return Gate(metric=self.metric, at_most=at_most)
+        trained = self.trained if "weights" in self.options else None
+        return Gate(metric=self.metric, at_most=gate_bound(self.gates[self.tier], precision, trained, self.fp32))
 
     def reference(self) -> Suite:
         return self

@@ -93,9 +93,12 @@ class Draw:
 
     fan_in is prod(shape[1:]), and 1 for a vector. So a matrix of gain 1 keeps the standard deviation of its input, up
     to a factor of 0.71 to 1.41 from the rounding of the scale.
+
+    signs_only: the draw decides the signs, and every magnitude is the gain. It must be exact in the class's formats.
     """
 
     gain: float = 1.0
+    signs_only: bool = False
 
     def scale(self, shape: Sequence[int], weight_class: WeightClass) -> float:
         """The value of the integer 1. The same tensor has the same gain in all classes."""
@@ -150,6 +153,8 @@ class Synthetic:
                 _starts(self.weight_class, self.seed),
                 np.float32(fill.scale(shape, self.weight_class)),
             ).fill(rows, self.threads)
+            if fill.signs_only:
+                np.copysign(np.float32(fill.gain), into, out=into)
         else:
             into.fill(fill)
 

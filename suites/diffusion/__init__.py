@@ -302,7 +302,7 @@ class Diffusion:
         return batch
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST[self.tier], precision)
+        at_most = gate_bound(AT_MOST[self.tier], precision, TRAINED if "weights" in self.options else None)
         return Gate(metric=METRIC, at_most=at_most)
 
     def reference(self) -> Diffusion:

@@ -173,7 +173,7 @@ class Dlrm:
         yield session.get(logits)
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if self._checkpoint else gate_bound(AT_MOST, precision)
+        at_most = gate_bound(AT_MOST, precision, TRAINED if self._checkpoint else None)
         return Gate(metric=METRIC, at_most=at_most, samples=SET_ASIDE)
 
     def reference(self) -> Suite:

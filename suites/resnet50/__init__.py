@@ -156,7 +156,7 @@ class ResNet50:
         yield session.get(logits)
 
     def gate(self, precision: str) -> Gate | None:
-        at_most = TRAINED if "weights" in self.options else gate_bound(AT_MOST, precision)
+        at_most = gate_bound(AT_MOST, precision, TRAINED if "weights" in self.options else None)
         return Gate(metric=METRIC, at_most=at_most, samples=SAMPLES)
 
     def reference(self) -> Suite:

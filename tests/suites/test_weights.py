@@ -65,6 +65,12 @@ def test_the_bits_never_change(bits: WeightClass, shape: tuple[int, ...]) -> Non
     assert hashlib.sha256(drawn).hexdigest()[:16] == GOLDEN[bits, shape]
 
 
+def test_a_draw_of_signs_has_one_magnitude_and_the_signs_of_a_draw() -> None:
+    signs = read(Synthetic("llm", {"w": Spec((128,))}, lambda name, shape: Draw(0.25, signs_only=True), 16), "w")
+    assert (abs(signs) == 0.25).all()
+    assert (np.signbit(signs) == np.signbit(draw(128, bits=16))).all()
+
+
 @given(rows=st.integers(1, 5), length=st.integers(1, 200), seed=st.integers(0, 2**64), gain=st.floats(0.01, 100))
 @settings(max_examples=60, deadline=None)
 def test_every_group_of_class_4_is_the_multiset_and_every_rest_its_pairs(

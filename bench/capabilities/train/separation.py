@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.separation import Row, narrower
+from bench.separation import Row, integers, narrower, rounded
 from mixmark.harness.capabilities.train import ADAMW, Train, spread
 from mixmark.harness.capabilities.train.network import Step
 from mixmark.harness.contracts.protocols import Array, Feed, Weights
@@ -19,6 +22,65 @@ from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.weights import Synthetic
 
 SEED = 1
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is left out of the output head. `others` replaces the gradient of the rows without targets by that many
+    times its best linear approximation; `sampled` is the part of the vocabulary that the normaliser is made from."""
+
+    others: float | None = None
+    analytic: bool = False
+    """Whether a hidden state's gradient takes the expected row of the table from the table's variance."""
+    sampled: float = 1
+    least: float = 0
+    """The softmax below which the backward pass leaves a token out. Cut Cross-Entropy does so below 2^-12."""
+
+
+CUTS = {
+    "head's gradient of the rows without targets left out": Cut(others=0),
+    "head's gradient of the rows without targets made linear": Cut(others=1),
+    "hidden state's gradient by the table's variance": Cut(analytic=True),
+    "both products of the head's backward pass left out": Cut(others=0, analytic=True),
+    "normaliser of a sixteenth of the vocabulary": Cut(sampled=1 / 16),
+    "all but a sixteenth of the head left out": Cut(others=0, analytic=True, sampled=1 / 16),
+}
+
+
+class Head(torch.autograd.Function):
+    """The losses of hidden states [tokens, width], by a table [vocabulary, width] and targets [tokens], with a Cut."""
+
+    @staticmethod
+    def forward(context: Any, hidden: Tensor, table: Tensor, targets: Tensor, cut: Cut) -> Tensor:
+        logits = F.linear(hidden, table).float()
+        sample = logits[:, : round(cut.sampled * len(table))]
+        normaliser = sample.logsumexp(1, keepdim=True) - math.log(cut.sampled)
+        context.save_for_backward(hidden, table, targets, (logits - normaliser).exp())
+        context.cut = cut
+        return (normaliser - logits.gather(1, targets[:, None]))[:, 0]
+
+    @staticmethod
+    def backward(context: Any, *_: Tensor) -> Any:
+        hidden, table, targets, softmax = context.saved_tensors
+        cut: Cut = context.cut
+        errors = (softmax * (softmax >= cut.least) - F.one_hot(targets, len(table))).to(hidden.dtype)
+        rows, states = errors.T @ hidden, errors @ table
+        if cut.others is not None:
+            linear = cut.others / len(table) * (hidden.sum(0) + table @ (hidden.T @ hidden))
+            rows = torch.where(F.one_hot(targets, len(table)).any(0)[:, None], rows, linear)
+        if cut.analytic:
+            states = table.square().mean() * hidden - table[targets]
+        return states, rows, None, None
+
+
+class SumsInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within the context, sums of 256 products are added in bf16."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function not in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default) or args[0].dtype != torch.bfloat16:
+            return function(*args, **(kwargs or {}))
+        parts = map(function, args[0].split(256, -1), args[1].split(256, -2))
+        return sum(parts, next(parts))
 
 
 class Cheat(Step):
@@ -34,6 +96,16 @@ class Cheat(Step):
     """The sequences of the backward pass."""
     singly = False
     """Whether each sequence has a backward pass of its own."""
+    cut = Cut()
+    rows_left_out = 0.0
+    """The part of the rows of each layer's output whose gradient is left out, the smallest ones."""
+
+    def losses(self, x: Tensor, targets: Tensor) -> Tensor:
+        if self.cut == Cut():
+            return super().losses(x, targets)
+        hidden, table = self.hidden(x).flatten(0, 1), self.model.embed_tokens.weight
+        losses: Tensor = Head.apply(hidden, table, targets.flatten(), self.cut)  # type: ignore[no-untyped-call]
+        return losses
 
     def backward(self, ids: Tensor, use: Callable[[str, Tensor], None]) -> Tensor:
         gradients: dict[str, Tensor] = {}
@@ -48,6 +120,9 @@ class Cheat(Step):
             backward(ids[self.sequences], add)
         scale = len(ids) / len(ids[self.sequences])
         for name, gradient in gradients.items():
+            if self.rows_left_out and ("o_proj" in name or "down_proj" in name):
+                size = gradient.square().sum(1)
+                gradient[size < size.quantile(self.rows_left_out)] = 0
             use(name, gradient * (scale if self.kept is None or self.kept(name) else 0))
         return losses
 
@@ -117,7 +192,7 @@ def values(
     def of(change: Callable[[Tensor], Tensor] | None = None, dtype: torch.dtype = torch.float32) -> list[Array]:
         return outputs(loaded(suite, weights, change).to(dtype))
 
-    def by(**settings: object) -> list[Array]:
+    def by(step: Cheat = step, **settings: object) -> list[Array]:
         for name, value in settings.items():
             setattr(step, name, value)
         found = outputs(step)
@@ -140,8 +215,31 @@ def values(
     for name in ("bf16", "fp16"):
         dtype = torch.bfloat16 if name == "bf16" else torch.float16
         yield from row(f"torch, {name}", partial(of, dtype=dtype), "16 bits")
+
+    def in_bf16_sums() -> list[Array]:
+        with SumsInBf16():  # type: ignore[no-untyped-call]
+            return of(dtype=torch.bfloat16)
+
+    yield from row("bf16, sums of 256 products added in bf16", in_bf16_sums, "16 bits")
+    yield from row(
+        "bf16, softmax below 2^-12 left out of the backward pass",
+        lambda: by(loaded(suite, weights).to(torch.bfloat16), cut=Cut(least=2**-12)),
+        "16 bits",
+    )
     for name, change in narrower(weight_class):
         yield from row(name, partial(of, change=change))
+
+    def kept_in_int8() -> list[Array]:
+        def pack(kept: Tensor) -> Tensor:
+            return rounded(kept, "int8") if kept.dtype == torch.bfloat16 and kept.dim() > 1 else kept
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+            return of(dtype=torch.bfloat16)
+
+    yield from row("bf16, all that is kept for the backward pass in int8", kept_in_int8)
+    for group in (32, 16):
+        change = partial(integers, bits=8, group=group)
+        yield from row(f"bf16, int8 weights by {group}", partial(of, change, torch.bfloat16))
     cheats: dict[str, dict[str, Any]] = {
         "no backward pass": {"kept": lambda _: False},
         "backward pass of half of the sequences": {"sequences": slice(None, None, 2)},
@@ -152,20 +250,14 @@ def values(
         "no optimizer step of the embedding": {"stale": lambda name: name == "model.embed_tokens.weight"},
         "no weight decay": {"decay": False},
         "no moment of the squared gradient": {"second_moment": False},
+        **{name: {"cut": cut} for name, cut in CUTS.items()},
+        "a fifth of the gradient's rows of each layer's outputs left out": {"rows_left_out": 0.2},
     }
     for name, settings in cheats.items():
         yield from row(name, partial(by, **settings))
     yield from row("first layer skipped", partial(skipped, 0))
     yield from row("middle layer skipped", partial(skipped, layers // 2))
     yield from row("last layer skipped", partial(skipped, layers - 1))
-
-    def one_loss() -> list[Array]:
-        found = [output.copy() for output in right]
-        for output in found:
-            output[-1, 0] = output[:-1, 0].mean()
-        return found
-
-    yield from row("the mean as one token's loss", one_loss)
     other = replace(weights, seed=1)
     yield from row("other weights", lambda: outputs(loaded(suite, other)))
     yield from row("the previous feed's output", lambda: outputs(step, given[:-1]))

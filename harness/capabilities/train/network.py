@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.adamw import adamw
 
-from mixmark.harness.capabilities.train import ADAMW, CHANGES, STEP, spread
+from mixmark.harness.capabilities.train import ADAMW, CHANGES, FOLDS, STEP, TABLES, spread
 from mixmark.suites.llm import LlamaShape
 from mixmark.suites.llm.network import Llama, LlamaAttention, LlamaLayer, rotary, rotate
 
 
 class Step(Llama):
     """One step: ids [sequences, tokens + 1] int64, key [2, probes, longest axis] of ±1 -> losses [sequences · tokens]
-    float32, changes [3 · tensors, probes] float32.
+    float32, changes [3 · blocks, probes · folds] float32.
 
     The optimizer steps a parameter as soon as the backward pass has its gradient, so gradients are not in memory all at
     once. Trap: two threads must not run one module, since steps share the memory of the optimizer's state.
@@ -40,9 +40,13 @@ class Step(Llama):
         """A session calls a module in inference mode, where autograd records nothing."""
         changes: dict[str, Tensor] = {}
         key = key.float()
+        in_ids = torch.zeros(1, self.shape.vocabulary, device=ids.device)
+        in_ids[:, ids.flatten()] = 1
+        blocks = torch.cat((in_ids, 1 - in_ids))
 
         def use(name: str, gradient: Tensor) -> None:
-            changes[name] = projected(self.updated(name, gradient), key)
+            of_name = blocks if name in TABLES else torch.ones(1, 1, device=ids.device)
+            changes[name] = projected(self.updated(name, gradient), key, of_name)
 
         losses = self.backward(ids, use)
         return losses, torch.cat([changes[name] for name, _ in self.named_parameters()])
@@ -110,12 +114,16 @@ class Step(Llama):
 
 
 @torch.no_grad()
-def projected(changes: Tensor, key: Tensor) -> Tensor:
-    """Each change of a parameter between the key's vectors, Σ rows[i] · change[i, j] · columns[j]: [3, probes]."""
-    rows, columns = key
-    flat = changes.flatten(2) if changes.dim() > 2 else changes[..., None]
-    products: Tensor = (rows[:, : flat.shape[1]] @ flat) * columns[:, : flat.shape[2]]
-    return products.sum(2)
+def projected(changes: Tensor, key: Tensor, blocks: Tensor) -> Tensor:
+    """Each change of a parameter between the key's vectors, Σ rows[i] · change[i, j] · columns[j], over the rows i of
+    each block and every FOLDS-th column j: [3 · blocks, probes · folds].
+
+    blocks: [blocks, rows], 1 for the rows of a block, else 0; or [1, 1], 1.
+    """
+    matrices = changes if changes.dim() > 2 else changes[:, None]
+    rows, columns = key[0, :, : matrices.shape[1]], key[1, :, : matrices.shape[2]]
+    products: Tensor = (blocks[:, None] * rows).flatten(0, 1) @ matrices * columns.repeat(len(blocks), 1)
+    return products.view(-1, len(rows), products.shape[2] // FOLDS, FOLDS).sum(2).flatten(1)
 
 
 def attended(part: LlamaAttention, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

@@ -140,7 +140,9 @@ def test_every_precision_of_a_class_decodes_within_its_gate(bits: WeightClass) -
                 told = output(runner, suite, 0)
                 assert told.shape == (128, 257) and told.dtype == np.float32
                 assert (output(runner, suite, 1)[:, 0] != told[:, 0]).any()
-                assert (output(runner, suite, 0)[:, 0] == told[:, 0]).all()  # nothing of the feed before is left in the KV cache
+                assert (
+                    output(runner, suite, 0)[:, 0] == told[:, 0]
+                ).all()  # nothing of the feed before is left in the KV cache
                 feed = {**suite.feeds(1, seed=1)(0), "output": told}
                 (logits,) = reference(feed)
                 gate = suite.gate(precision)
