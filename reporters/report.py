@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from mixmark.harness.contracts.schema import Result, System
+from mixmark.harness.contracts.numbers import counted
+from mixmark.harness.contracts.schema import Result, System, digest_of_code
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import Experiment, installed
@@ -242,6 +243,7 @@ def _run(result: Result) -> Iterator[tuple[str, str]]:
     yield "seed", str(result.seed)
     yield "created", result.created_utc
     yield "schema", str(result.schema_version)
+    yield "code", f"{counted(len(result.code), 'file')} of Mixmark, SHA-256 {digest_of_code(result.code)}"
 
 
 def _environments(result: Result) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, WeightClass
+from mixmark.harness.contracts.schema import BUILT_IN, MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
@@ -20,6 +20,7 @@ from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.timestamps import Floats, fingerprint
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
+from mixmark.submissions import versions
 from mixmark.submissions.entry import (
     RESULTS,
     Aspect,
@@ -161,7 +162,8 @@ def unlike(report: KitReport, contribution: Contribution) -> Reason | None:
     if report.kind != "adapter" or not ran:
         return f"{name} has no {report.kind} {report.name}"
     for environment in ran:
-        if not environment.sha256 or environment.sha256 != report.sha256:
+        known = environment.sha256 or environment.origin == report.origin == BUILT_IN
+        if not known or environment.sha256 != report.sha256:
             return f"{name} ran another code of {report.name} than the kit checked"
         if environment.mixmark != report.mixmark:
             return f"{name} was measured by Mixmark {environment.mixmark}, and the kit ran with {report.mixmark}"
@@ -192,14 +194,17 @@ def _open_by(results: Sequence[Contribution]) -> Iterator[str]:
 
 
 def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
-    """Why the tuning is peak. It is base if built-in adapters ran the mix with one setting for all suites."""
+    """Why the tuning is peak. It is base if built-in adapters of a known version ran the mix with one setting for all
+    suites."""
     built_in = {spec: name for name, spec in registry.BUILT_IN["adapters"].items()}
     for result in results:
+        if changed := versions.changed(result.header):
+            yield changed
         settings: dict[tuple[str, str], dict[str, str]] = {}
         for route in result.routes:
             environment = result.header.environment_of(route)
-            adapter = environment and result.header.ran_built_in(route) and built_in.get(environment.spec)
-            if adapter != route.adapter:
+            own = result.header.ran_built_in(route) and environment and built_in.get(environment.spec)
+            if own != route.adapter or not (environment and versions.lists(result.header.code, environment.spec)):
                 yield f"the adapter {route.adapter} is not a built-in one"
             if settings.setdefault((route.adapter, route.device), route.options) != route.options:
                 yield f"{route.adapter} on {route.device} has other options for some suites"

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from mixmark.harness import VERSION
-from mixmark.harness.contracts.schema import BUILT_IN, Device, Environment
+from mixmark.harness.contracts.schema import Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.timestamps import Floats, copies
-from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from mixmark.submissions import files
 from mixmark.submissions.conclude import Contribution, unlike
@@ -207,17 +205,6 @@ def conformance(submission: Submission) -> Breaches:
                 yield name, reason
 
 
-def built_in(submission: Submission) -> Breaches:
-    """The code of a built-in adapter is the code that this version of Mixmark has, if the result is of this version."""
-    own = [plugin for plugin in registry.find("adapters").values() if plugin.built_in]
-    known = {plugin.spec: registry.source_hash(plugin)[1] for plugin in own}
-    for contribution in submission.contributions:
-        for adapter, environment in contribution.header.environments.items():
-            claims = environment.origin == BUILT_IN and environment.mixmark == VERSION
-            if claims and environment.sha256 != known.get(environment.spec):
-                yield contribution.home, f"the adapter {adapter} is not the built-in one of Mixmark {VERSION}"
-
-
 def copied(submission: Submission) -> Breaches:
     """No two runs have the same timestamps, and no two phases the same samples, wherever they were moved to."""
     series = (
@@ -315,7 +302,6 @@ STAGES: tuple[tuple[Callable[[Submission], Breaches], ...], ...] = (
         one_mix,
         one_machine,
         conformance,
-        built_in,
         copied,
     ),
     (place, declared),

@@ -42,7 +42,7 @@ from mixmark.harness.plugins import registry as plugins
 from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.plugins.manifest import WITH_SECTION
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker import messages
+from mixmark.harness.worker import messages, sealed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import isolation
 from mixmark.harness.worker.plugin_process import SuiteModel, SuiteProcess, suite_of
@@ -187,6 +187,7 @@ class Workbench:
             system=system,
             hosts=self.hosts,
             devices=self.found.devices,
+            code=dict(sealed.own().files),
             environments=dict(self.found.environments),
             absent=(*self.suites.absent, *self.found.absent, *failed_watchers),
             noise_floor=None if self.hosts else noise_floor.floors().get(tier),
@@ -214,7 +215,9 @@ class Workbench:
         )
 
     def check_same(self, before: Result) -> None:
-        """Raises UsageError if a resumed run would use other devices, suites or weights than it began with."""
+        """Raises UsageError if a resumed run would use other code, devices, suites or weights than it began with."""
+        if changed := sorted(path for path, _ in before.code.items() ^ sealed.own().files.items()):
+            raise UsageError(f"the run began with another {changed[0]}", "resume it with the same files of Mixmark")
         targets = {(target.device.id, target.adapter) for target in self.found.targets}
         now = {(each.name, each.version, each.weights) for each in self.suites.workloads}
         for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):

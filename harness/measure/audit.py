@@ -279,7 +279,6 @@ class Auditor:
             update={
                 "values": found.values,
                 "problem": found.problem,
-                "code": isolation.isolation(self._suite(record).spec).sha256,
                 "software": found.software,
                 "elapsed_ns": clock.now_ns() - begin_ns,
                 "device": self._device.id,

@@ -183,10 +183,12 @@ def source_hash(plugin: Plugin, folders: Sequence[str] | None = None) -> tuple[s
     """The name and the SHA-256 of the file that identifies a plugin's code; two empty texts if none is found.
 
     It is the RECORD of the plugin's distribution, which lists the hash of each of its files, or else the file of the
-    plugin's module. No code of the plugin is run. folders: where packages are searched; None: as this process imports
-    them.
+    plugin's module. Nothing is hashed of Mixmark's own plugins, which consist of many files. No code of the plugin is
+    run. folders: where packages are searched; None: as this process imports them.
     """
-    for entry in () if plugin.built_in else _entries(plugin.kind, folders):
+    if plugin.built_in:
+        return "", ""
+    for entry in _entries(plugin.kind, folders):
         if entry.value == plugin.spec and entry.dist and (record := entry.dist.read_text("RECORD")):
             return f"RECORD of {_distribution(entry)}", hashlib.sha256(record.encode()).hexdigest()
     if file := _file_of(plugin.spec.rpartition(":")[0], folders):

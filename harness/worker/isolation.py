@@ -11,7 +11,6 @@ the audits of a result folder on another machine.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -56,9 +55,7 @@ class Isolation:
     variables: Mapping[str, str]
     """Its whole environment, but for TMPDIR."""
     suite: SealedCode | None
-    """The package of a suite that is not Mixmark's own."""
-    sha256: str
-    """Over the code of an audit: Mixmark's and, if it is another, the suite's."""
+    """The package of a suite that is not Mixmark's own. None if its spec names a file."""
 
 
 def isolation(spec: str, any_backend: bool = False) -> Isolation:
@@ -67,53 +64,26 @@ def isolation(spec: str, any_backend: bool = False) -> Isolation:
     spec: the suite's class. any_backend: torch may load backends of other packages, for a reference on their
     accelerators.
     """
-    suite, sha256 = _code_of(spec)
+    suite = None if spec.startswith("mixmark.") else _package_of(spec)
     kept = {name: os.environ[name] for name in VARIABLES.split() if name in os.environ}
     closed = {name: value for name, value in NO_ENTRY_POINTS.items() if not (any_backend and name.startswith("TORCH"))}
     folders = list(dict.fromkeys(folder for name in NEEDED.split() if (folder := _folder_of(name))))
-    return Isolation(f"FOLDERS = {folders!r}\n{PRELUDE}", kept | closed, suite, sha256)
+    return Isolation(f"FOLDERS = {folders!r}\n{PRELUDE}", kept | closed, suite)
 
 
 @cache
-def _code_of(spec: str) -> tuple[SealedCode | None, str]:
-    """The package of a suite, sealed, and the SHA-256 over the code of its audit. A suite that is a single file is only
-    hashed: its name is its path."""
-    own, source = sealed.own(), source_of(spec)
-    if spec.startswith("mixmark."):
-        return None, own.sha256
-    files = {file: file.read_bytes() for file in sealed.files_of(source)}
-    sha256 = hashlib.sha256(f"{own.sha256}{sealed.digest(source.parent, files)}".encode()).hexdigest()
-    if (top := _top_of(spec)) is None:
-        return None, sha256
-    package = sealed.files_of(top if top.is_dir() else top.with_suffix(".py"))
-    return sealed.seal(top.parent, {file: file.read_bytes() for file in package if file.suffix == ".py"}), sha256
-
-
-def source_of(spec: str) -> Path:
-    """The folder of a suite's module if that is a package, else the module's file. Nothing is imported. Raises
-    LookupError if there is no such module."""
-    module = spec.rpartition(":")[0]
-    if module.endswith(".py"):
-        return Path(module).resolve()
-    top = _top_of(spec)
-    if top is None:
-        raise LookupError(f"there is no module {module}")
-    path = top.parent.joinpath(*module.split("."))
-    return path if path.is_dir() else path.with_suffix(".py")
-
-
-def _top_of(spec: str) -> Path | None:
-    """The folder or file (without .py) of the top-level module of a suite's class. None if the spec names a file, or
-    there is no such module."""
+def _package_of(spec: str) -> SealedCode | None:
+    """The sealed top-level package of a suite. None if the spec names a file. Raises LookupError if there is no such
+    package."""
     module = spec.rpartition(":")[0]
     if module.endswith(".py"):
         return None
     found = importlib.util.find_spec(module.partition(".")[0])  # of a top-level name: nothing is imported
     if found is None:
-        return None
-    if found.submodule_search_locations:
-        return Path(next(iter(found.submodule_search_locations))).resolve()
-    return Path(found.origin).resolve().with_suffix("") if found.origin and found.origin.endswith(".py") else None
+        raise LookupError(f"there is no module {module}")
+    top = Path(next(iter(found.submodule_search_locations or [found.origin or ""]))).resolve()
+    files = (file for file in sealed.files_of(top) if file.suffix == ".py")
+    return sealed.seal(top.parent, {file: file.read_bytes() for file in files})
 
 
 def _folder_of(package: str) -> str | None:

@@ -34,8 +34,9 @@ SHIPPED = (".py", ".json", ".npz", ".toml", ".xz")
 
 @dataclass(frozen=True)
 class SealedCode:
-    sha256: str
-    """Over the files' contents and their paths below their root: the same for each installation of one version."""
+    files: Mapping[str, str]
+    """The SHA-256 of each file, by its path below the root: `mixmark/harness/__init__.py`. Equal for each installation
+    of one version."""
     descriptor: int
     """The file descriptor from which `importer` imports. It stays open."""
 
@@ -43,10 +44,15 @@ class SealedCode:
 @cache
 def own() -> SealedCode:
     """Mixmark's own code."""
-    files = (file for name in OWN for file in files_of(ROOT / name) if file.suffix in SHIPPED)
-    sealed = seal(ROOT, {file: file.read_bytes() for file in files})
+    sealed = seal(ROOT, read(ROOT))
     importer.install(sealed.descriptor)
     return sealed
+
+
+def read(root: Path) -> dict[Path, bytes]:
+    """The files of Mixmark that measure. root: the folder of the package `mixmark`."""
+    files = (file for name in OWN for file in files_of(root / name) if file.suffix in SHIPPED)
+    return {file: file.read_bytes() for file in files}
 
 
 def files_of(path: Path) -> Iterator[Path]:
@@ -66,16 +72,13 @@ def seal(root: Path, files: Mapping[Path, bytes]) -> SealedCode:
                 name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
                 code = marshal.dumps(compile(content, str(file), "exec", dont_inherit=True))
                 modules[name] = (str(file), file.name == "__init__.py", code)
-    return SealedCode(digest(root, files), _unwritable(marshal.dumps((modules, others))))
+    return SealedCode(hashes(root, files), _unwritable(marshal.dumps((modules, others))))
 
 
-def digest(root: Path, files: Mapping[Path, bytes]) -> str:
-    """One SHA-256 over the contents of files and their paths below a folder, in the order of the paths."""
-    lines = sorted(
-        f"{file.relative_to(root).as_posix()} {hashlib.sha256(content).hexdigest()}\n"
-        for file, content in files.items()
-    )
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+def hashes(root: Path, files: Mapping[Path, bytes]) -> dict[str, str]:
+    """The SHA-256 of each file by its path below a folder, in the order of the paths."""
+    found = {file.relative_to(root).as_posix(): content for file, content in files.items()}
+    return {path: hashlib.sha256(found[path]).hexdigest() for path in sorted(found)}
 
 
 def prelude(*codes: SealedCode) -> str:

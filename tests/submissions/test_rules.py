@@ -80,14 +80,6 @@ def report_of_other_code(folder: Path) -> None:
     files.write_manifest(folder)
 
 
-def code_of_zeros(folder: Path) -> None:
-    def bent(result: Result) -> Result:
-        torch = result.environments["torch"].model_copy(update={"sha256": "0" * 64})
-        return result.model_copy(update={"environments": {"torch": torch}})
-
-    rewritten(folder, bent)
-
-
 def hosted_service(folder: Path) -> None:
     service = Device(id="asic:api.acme.test", kind="asic", memory_pool="asic:api.acme.test", hosted="acme-70b")
     rewritten(folder, lambda result: result.model_copy(update={"devices": (*result.devices, service)}))
@@ -126,7 +118,6 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "E-VALID": surviving_process,
     "E-HOSTED": hosted_service,
     "E-CONFORMANCE": report_of_other_code,
-    "E-BUILT-IN": code_of_zeros,
     "E-PLACE": other_place,
     "E-DECLARED": under_a_hypervisor,
 }

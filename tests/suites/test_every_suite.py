@@ -85,3 +85,5 @@ assert "torch" not in sys.modules
 def test_a_checkpoint_has_a_wider_gate(name: str) -> None:
     gates = [made(name, "edge", **options).gate("bf16").at_most for options in ({}, {"weights": "somewhere"})]
     assert gates[0] < gates[1]
+    exact = [made(name, "edge", **options).gate("fp32").at_most for options in ({}, {"weights": "somewhere"})]
+    assert exact[0] == exact[1]  # a checkpoint's values are in fp32

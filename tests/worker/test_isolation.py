@@ -210,11 +210,7 @@ def test_the_auditor_keeps_few_variables_and_attaches_to_no_one(
 def test_what_the_auditor_ran_is_in_the_result(tmp_path: Path) -> None:
     found = Run(tmp_path).audited().audit
     assert found is not None
-    assert len(found.code) == 64
     assert {"python", "numpy", "torch"} == found.software.keys() | {"torch"}  # the null suite needs no torch
-    again = Run(tmp_path).audited().audit
-    assert again is not None
-    assert again.code == found.code
 
 
 SWAPPED = """
@@ -284,7 +280,6 @@ def test_a_suite_of_another_package_is_sealed_too(tmp_path: Path, monkeypatch: p
     words = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, pass_fds=[apart.suite.descriptor])
     assert done.stdout == "true\n", done.stderr
-    assert isolation.isolation("borrowed:Suite").sha256 == apart.sha256  # of what runs
 
 
 PEEK = """

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.schema import Absent, Domain, Phase, ServiceLimits, System, Tier
+from mixmark.harness.contracts.schema import Absent, Domain, Phase, ServiceLimits, System, Tier, digest_of_code
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.machine.devices import Found
 from mixmark.harness.measure.dispatch import Grant, Tally
@@ -164,7 +164,7 @@ class LeaderCalls(PhaseReports, Protocol):
 
 def arrival() -> bytes:
     """The first line of an agent of this installation: the version, and the SHA-256 over the files of Mixmark there."""
-    return json.dumps({"mixmark": VERSION, "code": sealed.own().sha256}).encode() + b"\n"
+    return json.dumps({"mixmark": VERSION, "code": digest_of_code(sealed.own().files)}).encode() + b"\n"
 
 
 def check_arrival(line: bytes) -> None:
@@ -178,5 +178,5 @@ def check_arrival(line: bytes) -> None:
         ) from error
     if version != VERSION:
         raise Incompatible(f"has Mixmark {version}, and this host {VERSION}")
-    if code != sealed.own().sha256:
+    if code != digest_of_code(sealed.own().files):
         raise Incompatible(f"has other files of Mixmark {version} than this host")

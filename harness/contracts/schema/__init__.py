@@ -82,6 +82,7 @@ from mixmark.harness.contracts.schema.result import (
     SuiteFacts,
     System,
     UnitNames,
+    digest_of_code,
 )
 
 __all__ = [
@@ -146,5 +147,6 @@ __all__ = [
     "Trial",
     "UnitNames",
     "WeightClass",
+    "digest_of_code",
     "weight_class",
 ]

@@ -245,8 +245,6 @@ class Audit(Fact):
     """Why an output could not be compared; empty if all outputs were compared."""
     sha256: str = ""
     """The hash of the file of the audited outputs, from the time of the draw; empty if none were drawn."""
-    code: str = ""
-    """The SHA-256 over the hashes of the auditor's code: the files of Mixmark and of the suite."""
     software: dict[str, str] = {}
     """The versions of Python, numpy and torch of the auditor's process."""
 

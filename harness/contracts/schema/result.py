@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,6 +60,12 @@ BUILT_IN = "built in"
 """The origin of Mixmark's own adapters, if the command's own interpreter runs them."""
 
 
+def digest_of_code(code: Mapping[str, str]) -> str:
+    """One SHA-256 over `Result.code`, as `sha256sum` writes it."""
+    lines = (f"{sha256}  {path}\n" for path, sha256 in sorted(code.items()))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 class Environment(Fact):
     """The software of an adapter's workers, which may differ from that of the harness's process. The harness computes
     origin, spec, source and sha256 before a worker starts; the workers report the rest."""
@@ -71,7 +78,7 @@ class Environment(Fact):
     interpreter."""
     source: str = ""
     """The file that `sha256` was computed from: the RECORD of the distribution, which lists all files by hash, or the
-    module's file. Empty if no file was found."""
+    module's file. Empty if no file was found, and for an adapter of Mixmark, whose files `Result.code` lists."""
     sha256: str = ""
     """The SHA-256 of the source."""
     python: str
@@ -304,6 +311,9 @@ class Result(Fact):
     hosts: tuple[Hosts, ...] = ()
     """All hosts, if there are several or another machine leads the run. Empty if this machine is the only host."""
     devices: tuple[Device, ...]
+    code: dict[str, str] = {}
+    """The SHA-256 of each file of Mixmark that measures, by its path (`mixmark/suites/weights.py`), as the run read the
+    file before its first plugin ran. All hosts have the same files."""
     environments: dict[str, Environment] = {}
     """The software of each adapter's workers, by the name of the adapter; by `host2/torch` for a host whose software
     differs from the first host's."""

@@ -1,0 +1,65 @@
+"""The known versions of Mixmark: the SHA-256 of each file that measures, in a JSON file for each version.
+
+    0.1.0.json             a release
+    0.1.0-2822427e.json    the commit of a checkout
+
+`scripts/version` writes them. No file of this package is in such a list, so a commit can hold its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterator
+from pathlib import Path
+
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.contracts.text import Reason
+from mixmark.harness.plugins.registry import BUILT_IN
+
+FOLDER = Path(__file__).parent
+CAPABILITIES = ("mixmark", "harness", "capabilities")
+
+
+def changed(result: Result) -> Reason | None:
+    """The first difference of a result's code from that of its version: of the core, and of the capabilities that the
+    result used. None if there is none."""
+    version, commit = result.system.mixmark, (result.system.git_commit or "")[:8]
+    known = {file.stem: file for file in FOLDER.glob("*.json")}
+    file = known.get(f"{version}-{commit}") or known.get(version)
+    if file is None:
+        return f"Mixmark {version}{commit and f' of commit {commit}'} is no known version"
+    used = {None, *_used(result)}
+    differ = (path for path, _ in result.code.items() ^ json.loads(file.read_text("utf-8")).items())
+    first = min((path for path in differ if _capability(path) in used), default=None)
+    return first and f"{first} is not that of Mixmark {file.stem}"
+
+
+def lists(code: Container[str], spec: str) -> bool:
+    """Whether a list of code holds the file of a class. spec: `module:Class`."""
+    module = _module(spec)
+    return f"{module}.py" in code or f"{module}/__init__.py" in code
+
+
+def _used(result: Result) -> Iterator[str | None]:
+    """The capabilities whose adapters, suites, meters, experiments or executors a result used."""
+    routes = [share.route for phase in result.phases for task in phase.tasks for share in task.shares]
+    names = {
+        "suites": {route.suite for route in routes},
+        "meters": {domain.meter for domain in result.domains},
+        "experiments": result.experiments.keys(),
+        "executors": BUILT_IN["executors"].keys() if result.hosts else (),
+    }
+    specs = [spec for kind, used in names.items() for name, spec in BUILT_IN[kind].items() if name in used]
+    specs += [environment.spec for route in routes if (environment := result.environment_of(route))]
+    yield from map(_capability, map(_module, specs))
+
+
+def _module(spec: str) -> str:
+    """The path of a class's module, without its suffix."""
+    return spec.partition(":")[0].replace(".", "/")
+
+
+def _capability(path: str) -> str | None:
+    """The capability whose folder holds a file or module. None if it belongs to the core."""
+    *folders, name = Path(path).parts[:4]
+    return name if tuple(folders) == CAPABILITIES and not name.endswith(".py") else None
