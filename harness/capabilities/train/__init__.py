@@ -158,15 +158,13 @@ class Train(Tiered):
         """
         output = check_output(output, reference.shape).astype(np.float64)
         losses = np.square(output[:, 0] - reference[:, 0]) / reference[:, 0].var(dtype=np.float64)
-        found, right = (self._changes(part) for part in (output, reference))
+        count = changes(self.shape)
+        found, right = (
+            part[:, 1:].ravel()[: count * PROBES * FOLDS].reshape(count, -1) for part in (output, reference)
+        )
         squares = np.square(right, dtype=np.float64).sum(1)
         errors = np.square(found - right).sum(1) / np.maximum(squares, np.finfo(np.float64).tiny)
         return float(max(errors.mean(), errors.max() / 10, losses.max() / 10))
-
-    def _changes(self, output: Array) -> Array:
-        """The projections in an output: [changes, probes · folds]."""
-        count = changes(self.shape)
-        return output[:, 1:].ravel()[: count * PROBES * FOLDS].reshape(count, -1)
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The cost of a step.
