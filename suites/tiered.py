@@ -122,7 +122,8 @@ class Decoder(Tiered):
 
     A token says little about how it was computed, about one bit. So it comes with its *hidden state*: the normed state
     that the output head made it from, [width]. Both leave the device before the next step begins. A row of the output
-    is the token, then the hidden state, [1 + width] float32.
+    is the token, then the hidden state, [1 + width] float32. A runner that has no hidden states yields the tokens alone,
+    as int64: it then passes for eight bits at most.
 
     Its last graph takes ids [tokens] int64, perhaps their position, and what `encoded` returns; its first output is the
     next token [1] int64, its last one the hidden state [1, width]. The graph `teach` has the same inputs but for the
@@ -151,7 +152,8 @@ class Decoder(Tiered):
         """The larger of two: the relative error of the hidden states, and twice the largest mean regret of `window`
         consecutive tokens, in standard deviations of the reference's logits.
 
-        output: [units, *row, 1 + width] float32. reference: a Teacher's rows, [tokens, width + vocabulary] float32.
+        output: [units, *row, 1 + width] float32, or [units, *row] int64 without hidden states, whose error is then as
+        large as int8 allows. reference: a Teacher's rows, [tokens, width + vocabulary] float32.
 
         The error is |h − r| / |r| over all hidden states of an output. It is a mean over thousands of values, so it is
         nearly the same for every feed, and in proportion to what the engine's arithmetic adds. The regret of a token is
@@ -160,18 +162,25 @@ class Decoder(Tiered):
         """
         tokens, hidden = self.parts(output)
         right, logits = np.split(reference, [self.shape.width], axis=1)
-        error = math.sqrt(np.square(hidden - right, dtype=np.float64).sum() / np.square(right, dtype=np.float64).sum())
+        if hidden is None:
+            error = self.gates[self.tier].get("int8", math.inf)
+        else:
+            squares = (np.square(each, dtype=np.float64).sum() for each in (hidden - right, right))
+            error = math.sqrt(next(squares) / next(squares))
         regret = (logits.max(1) - logits[np.arange(len(tokens)), tokens]) / logits.std(1)
         return max(error, 2 * float(regret.reshape(-1, self.window).mean(1, dtype=np.float64).max()))
 
-    def parts(self, output: Array) -> tuple[Array, Array]:
-        """The tokens of an output, [tokens] int64, and their hidden states, [tokens, width] float32. Raises WrongOutput
-        for another shape or dtype, and for a token that is not in the vocabulary."""
-        rows = check_output(output, (self.units(1), *self.row, 1 + self.shape.width)).reshape(-1, 1 + self.shape.width)
+    def parts(self, output: Array) -> tuple[Array, Array | None]:
+        """The tokens of an output, [tokens] int64, and their hidden states, [tokens, width] float32, if it has them.
+        Raises WrongOutput for another shape or dtype, and for a token that is not in the vocabulary."""
+        alone, width = output.dtype == np.int64, 1 + self.shape.width
+        shape = (self.units(1), *self.row)
+        rows = check_output(output, shape, "int64") if alone else check_output(output, (*shape, width))
+        rows = rows.reshape(-1, 1 if alone else width)
         tokens = rows[:, 0].astype(np.int64)
         if unknown := int(((tokens < 0) | (tokens >= self.shape.vocabulary) | (tokens != rows[:, 0])).sum()):
             raise WrongOutput(f"{unknown} of {len(tokens)} tokens are not in the vocabulary of {self.shape.vocabulary}")
-        return tokens, rows[:, 1:]
+        return tokens, None if alone else rows[:, 1:]
 
 
 @dataclass(frozen=True)

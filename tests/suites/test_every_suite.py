@@ -46,7 +46,7 @@ def test_a_seed_repeats_its_feeds_of_which_no_two_samples_are_alike(name: str) -
 
 
 SHAPES = {
-    "llm": ((128,), (128, 4096)),
+    "llm": ((128, 257), (128, 256 + 4096)),
     "diffusion": ((2, 3, 64, 64), (2, 3, 64, 64)),
     "dlrm": ((4,), (5,)),
     "resnet50": ((8, 1000), (9, 1000)),
@@ -59,15 +59,14 @@ SHAPES = {
 def test_no_honest_run_has_an_output_of_another_kind(name: str) -> None:
     suite, (shape, of_reference) = made(name, "smoke"), SHAPES[name]
     reference = np.abs(np.random.default_rng(1).standard_normal(of_reference, np.float32))
-    right = np.ones(shape, np.int64 if name == "llm" else np.float32)
+    right = np.ones(shape, np.float32)
     assert np.isfinite(suite.quality(right, reference))
     for wrong in (right[:-1], right[..., None], right.astype(np.float64), right.astype(np.int32)):
         with pytest.raises(WrongOutput, match=re.escape(f"{wrong.dtype} {wrong.shape}")):
             suite.quality(wrong, reference)
-    if name != "llm":
-        right.flat[:2] = np.nan, np.inf
-        with pytest.raises(WrongOutput, match="2 values that are not finite"):
-            suite.quality(right, reference)
+    right.flat[:2] = np.nan, np.inf
+    with pytest.raises(WrongOutput, match="2 values that are not finite"):
+        suite.quality(right, reference)
 
 
 def test_no_suite_needs_torch_to_compute_its_costs() -> None:

@@ -463,14 +463,29 @@ def test_a_key_goes_nowhere_without_tls_and_is_not_made_up(monkeypatch: pytest.M
 # Whole runs
 
 
-def ran(folder: Path, url: str, api: str, *words: str) -> tuple[Any, str, int]:
+def ran(folder: Path, url: str, api: str, precision: str = "int8") -> tuple[Any, str, int]:
     """The result, the report and the exit code of a run whose key is in the environment."""
     shell = Shell(folder)
     shell.environment["ACME_KEY"] = KEY
     device = "" if api == "chat" else 'device = "cpu:0"'
-    options = f'url = "{url}"\nmodel = "edge"\napi = "{api}"\nprecision = "fp32"\nkey_env = "ACME_KEY"\n{device}\n'
+    options = (
+        f'url = "{url}"\nmodel = "edge"\napi = "{api}"\nprecision = "{precision}"\nkey_env = "ACME_KEY"\n{device}\n'
+    )
     (folder / "mixmark.toml").write_text(f"[adapter.endpoint]\n{options}")
-    words = ("--suite", "llm", "--adapter", "endpoint", "--tier", "smoke", "--mix", "none", "--out", "out")
+    words = (
+        "--suite",
+        "llm",
+        "--adapter",
+        "endpoint",
+        "--tier",
+        "smoke",
+        "--mix",
+        "none",
+        "--out",
+        "out",
+        "--bits",
+        "8",
+    )
     with mock.patch.object(phase, "_check_helpers"):  # the server is a thread of this process, which is the harness too
         done = shell("run", *words)
     left = [path for path in folder.rglob("*") if path.is_file()]
@@ -484,11 +499,11 @@ def test_a_server_that_was_given_the_weights_passes_its_audit(tmp_path: Path, mo
     from mixmark.harness.adapters.torch import Torch
 
     cpu = next(iter(Torch({}).discover()))
-    with Torch({"threads": "1"}).open(cpu, SUITE, "fp32", ALONE) as model:
+    with Torch({"threads": "1"}).open(cpu, Llm("smoke", {}, 8), "fp32", ALONE) as model:
 
         def decode(request: Request) -> None:
             request.begin()
-            for [token] in model({"ids": np.array(request.asked["prompt"])}):
+            for [[token, *_]] in model({"ids": np.array(request.asked["prompt"])}):
                 request.event({"tokens": [int(token)], "stop": False})
             counts = {"tokens_predicted": OUT, "tokens_evaluated": len(request.asked["prompt"])}
             request.event({"stop": True, "model": "edge", **counts})

@@ -25,7 +25,7 @@ from mixmark.suites.weights import generator
 class Part(llm.Llm):
     """What the parts share. Both have weights of class 16 only, and no server scenario."""
 
-    version = "2"
+    version = "1"
     scenarios: Sequence[str] = ("single-stream",)
     classes: Sequence[WeightClass] = (16,)
     latencies: Mapping[str, LatencyLimits] = {}
@@ -110,6 +110,7 @@ class Decode(Part):
     """
 
     name = "llm-decode"
+    version = "2"
     continues = Prefill.name
     gates: Mapping[str, Mapping[str, float]] = {
         "smoke": {"16 bits": 0.0139},
