@@ -122,8 +122,8 @@ class Decoder(Tiered):
 
     A token says little about how it was computed, about one bit. So it comes with its *hidden state*: the normed state
     that the output head made it from, [width]. Both leave the device before the next step begins. A row of the output
-    is the token, then the hidden state, [1 + width] float32. A runner that has no hidden states yields the tokens alone,
-    as int64: it then passes for eight bits at most.
+    is the token, then the hidden state, [1 + width] float32. A runner without hidden states yields the tokens alone, as
+    int64: it then passes for eight bits at most.
 
     Its last graph takes ids [tokens] int64, perhaps their position, and what `encoded` returns; its first output is the
     next token [1] int64, its last one the hidden state [1, width]. The graph `teach` has the same inputs but for the

@@ -17,7 +17,7 @@ from tests.test_imports import ROOMS, files
 BUDGETS = {
     "contracts": 1290,
     "resources": 210,
-    "plugins": 650,
+    "plugins": 655,
     "plan": 980,
     "judge": 5100,
     "adapters": 2120,

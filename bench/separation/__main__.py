@@ -159,10 +159,10 @@ def main() -> None:
     asked = parser.parse_args()
     options = {"weights": asked.weights} if asked.weights else {}
     module = asked.suite.replace("-", "_")
-    is_core = Path(__file__).with_name(f"{module}.py").is_file()
-    cheats = importlib.import_module(
-        f"bench.separation.{module}" if is_core else f"bench.capabilities.{module}.separation"
-    )
+    root = Path(__file__).parents[1]
+    places = (f"separation/{module}.py", f"capabilities/{module}/separation.py", f"capabilities/*/{module}.py")
+    found = next(path for place in places for path in root.glob(place))
+    cheats = importlib.import_module(".".join(("bench", *found.relative_to(root).with_suffix("").parts)))
     suite = registry.build_suite(asked.suite, registry.BUILT_IN["suites"][asked.suite], asked.tier, options, asked.bits)
     nonces = range(asked.first, asked.first + asked.feeds)
 

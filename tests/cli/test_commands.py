@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 
 from mixmark.harness.judge.rules import consistency
+from mixmark.harness.worker import sealed
 from tests.cli.shell import ACME, ROOT, Shell
 
 pytestmark = pytest.mark.slow
@@ -110,11 +111,17 @@ def test_ctrl_c_keeps_every_finished_measurement_and_resume_goes_on(shell: Shell
     assert len(kept) == 1
     elsewhere = shell("run", "--resume", "out", "--adapter", "onnxruntime")
     assert (elsewhere.returncode, "npu:acme0 by acme, which is not here now" in elsewhere.stderr) == (2, True)
+    journal = shell.folder / "out/journal.jsonl"
+    as_it_was, [(file, sha256), *_] = journal.read_text(), sealed.own().files.items()
+    journal.write_text(as_it_was.replace(sha256, "0" * 64, 1))
+    changed = shell("run", "--resume", "out", "--adapter", ACME)
+    assert (changed.returncode, f"the run began with another {file}" in changed.stderr) == (2, True)
+    journal.write_text(as_it_was)
     resumed = shell("run", "--resume", "out", "--adapter", ACME)
     assert resumed.returncode == 0, resumed.stderr
     assert "--suite null" in resumed.stdout.splitlines()[-1], "the next command is that of the whole run"
     whole = json.loads((shell.folder / "out/result.json").read_text())
-    assert whole["finished"]
+    assert whole["finished"] and whole["code"] == sealed.own().files
     (before,), (after, _) = kept, whole["records"]
     assert before["audit"]["values"] == [], "drawn, but the run ended before the comparison"
     assert after["audit"]["values"] == [0.0]

@@ -58,7 +58,7 @@ CODE = {
         "mixmark/__init__.py",
         "mixmark/harness/adapters/torch/__init__.py",
         "mixmark/harness/adapters/torch/fused.py",
-        "mixmark/harness/capabilities/drill/phase.py",
+        "mixmark/harness/capabilities/acme/meter.py",
         "mixmark/suites/dlrm/__init__.py",
     )
 }

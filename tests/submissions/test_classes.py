@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,11 @@ from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import found
 from mixmark.harness.plan import mixes
+from mixmark.harness.plugins.registry import BUILT_IN as BUILT_IN_PLUGINS
+from mixmark.submissions import versions
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, whole
 from mixmark.submissions.entry import Entry, Signed
-from tests.fakes.folders import SECOND, Maker
+from tests.fakes.folders import CODE, SECOND, Maker
 from tests.judge.found import not_none
 from tests.submissions.made import DECLARED
 
@@ -42,6 +46,16 @@ def published(found: Contribution) -> Contribution:
 
 
 CLOSED = published(contribution())
+FUSED = "mixmark/harness/adapters/torch/fused.py"
+BENT = "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version of the result, and a commit of it."""
+    (tmp_path / "0.1.0.json").write_text(json.dumps(CODE))
+    (tmp_path / "0.1.0-12345678.json").write_text(json.dumps(CODE | {FUSED: "1" * 64}))
+    monkeypatch.setattr(versions, "FOLDER", tmp_path)
 
 
 def test_an_entry_is_disturbed_if_one_of_its_results_is() -> None:
@@ -101,6 +115,46 @@ def test_only_built_in_adapters_are_base(environment: Environment | None, tuning
     found = concluded(contribution(environments={} if environment is None else {"torch": environment}))
     assert found.tuning == tuning
     assert found.reasons["tuning"] == (() if tuning == "base" else ("the adapter torch is not a built-in one",))
+
+
+def of_version(mixmark: str, commit: str | None = None) -> dict[str, Any]:
+    return {"system": RESULT.system.model_copy(update={"mixmark": mixmark, "git_commit": commit})}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ()),
+        ({"code": CODE | {FUSED: BENT}}, (f"{FUSED} is not that of Mixmark 0.1.0",)),
+        ({"code": CODE | {"mixmark/suites/more.py": BENT}}, ("mixmark/suites/more.py is not that of Mixmark 0.1.0",)),
+        (
+            {"code": {path: CODE[path] for path in CODE if path != "mixmark/suites/dlrm/__init__.py"}},
+            ("mixmark/suites/dlrm/__init__.py is not that of Mixmark 0.1.0",),
+        ),
+        (
+            {"code": {}},
+            ("mixmark/__init__.py is not that of Mixmark 0.1.0", "the adapter torch is not a built-in one"),
+        ),
+        (of_version("0.0.9"), ("Mixmark 0.0.9 is no known version",)),
+        (of_version("../0.1.0"), ("Mixmark ../0.1.0 is no known version",)),
+        (of_version("0.2.0", "12345678" * 5), ("Mixmark 0.2.0 of commit 12345678 is no known version",)),
+        (of_version("0.1.0", "abcd" * 10), ()),
+        (of_version("0.1.0", "12345678" * 5), (f"{FUSED} is not that of Mixmark 0.1.0-12345678",)),
+        ({"code": CODE | {FUSED: "1" * 64}, **of_version("0.1.0", "12345678" * 5)}, ()),
+    ],
+)
+def test_only_the_files_of_a_known_version_are_base(changes: dict[str, Any], why: tuple[str, ...]) -> None:
+    found = concluded(contribution(**changes))
+    assert (found.tuning, found.reasons["tuning"]) == ("peak" if why else "base", why)
+
+
+def test_a_capability_is_that_of_the_version_if_the_result_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = "mixmark/harness/capabilities/acme/meter.py"
+    changed = contribution(code=CODE | {file: BENT})
+    assert concluded(changed).tuning == "base"
+    monkeypatch.setitem(BUILT_IN_PLUGINS["meters"], "nvml", "mixmark.harness.capabilities.acme.meter:Nvml")
+    assert concluded(changed).reasons["tuning"] == (f"{file} is not that of Mixmark 0.1.0",)
+    assert concluded(contribution()).tuning == "base"
 
 
 def test_several_settings_on_one_device_are_peak() -> None:

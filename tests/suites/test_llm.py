@@ -276,7 +276,8 @@ def test_what_is_no_output_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> Non
         return rows + tokens * np.eye(1, 257, dtype=np.float32)
 
     for wrong, complaint in (
-        (np.arange(128), r"int64 \(128,\), but should be float32 \(128, 257\)"),
+        (np.arange(128, dtype=np.int32), r"int32 \(128,\), but should be float32 \(128, 257\)"),
+        (np.arange(128) + 4000, "32 of 128 tokens"),
         (rows[:, :256], r"\(128, 256\)"),
         (moved(-1), "1 of 128 tokens are not in the vocabulary of 4096"),
         (moved(4000), "32 of 128 tokens"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import py_compile
 import shlex
@@ -260,6 +261,24 @@ def test_files_that_are_swapped_while_a_run_goes_on_reach_no_process(tmp_path: P
     assert done.returncode == 0, done.stderr
     again = subprocess.run(words, capture_output=True, text=True, env=variables)
     assert "swapped" in again.stderr  # what a process would have read
+
+
+def test_each_file_that_measures_is_listed_with_its_hash(tmp_path: Path) -> None:
+    """Of a package: what measures, code and data, and nothing else."""
+
+    def listed() -> dict[str, str]:
+        return sealed.hashes(tmp_path, sealed.read(tmp_path))
+
+    measures = ("harness/adapters/torch/fused.py", "suites/llm/graphs/smoke.json", "api.py")
+    for name in (*measures, "reporters/report.py", "harness/README.md", "harness/__pycache__/a.py"):
+        file = tmp_path / "mixmark" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("a = 1\n")
+    assert listed() == {f"mixmark/{name}": hashlib.sha256(b"a = 1\n").hexdigest() for name in sorted(measures)}
+    fused = tmp_path / "mixmark" / measures[0]
+    before = listed()
+    fused.write_text("a = 2\n")
+    assert {path for path, _ in before.items() ^ listed().items()} == {f"mixmark/{measures[0]}"}
 
 
 def test_what_was_sealed_cannot_be_written() -> None:

@@ -390,7 +390,7 @@ def test_the_configurations_of_the_page_are_right() -> None:
         tomllib.loads(each)["adapter"]["endpoint"] for each in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     ]
     own, hosted = (Endpoint({name: str(value) for name, value in each.items()}).device for each in sections)
-    assert (own.id, own.offers("llm"), own.hosted) == ("cpu:0", ("bf16",), "")
+    assert (own.id, own.offers("llm"), own.hosted) == ("cpu:0", ("int8",), "")
     assert (hosted.id, hosted.offers("llm"), hosted.hosted) == ("asic:api.example.com", ("fp8",), "llama-3.1-8b")
     assert {each for each in OPTIONS if f"| `{each}` |" in page} == set(OPTIONS)
     assert {each for each in APIS if f"| `{each}` |" in page} == set(APIS)

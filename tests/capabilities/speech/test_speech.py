@@ -246,7 +246,7 @@ def test_what_is_no_output_is_told(networks: tuple[Network, Network, Feed]) -> N
     output[..., 0] = np.arange(90).reshape(30, 3)
     reference = np.ones((90, 128 + 2048), np.float32)
     for wrong, complaint in (
-        (np.arange(90).reshape(30, 3), r"int64 \(30, 3\), but should be float32 \(30, 3, 129\)"),
+        (output[..., 0], r"float32 \(30, 3\), but should be float32 \(30, 3, 129\)"),
         (output[:29], r"\(29, 3, 129\)"),
         (output - 1, "1 of 90 tokens are not in the vocabulary of 2048"),
         (output + 2000, "42 of 90 tokens"),
