@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from importlib.resources import files
@@ -16,6 +17,12 @@ from mixmark.reporters import charts, figures, measurements, report
 from tests.golden.sample import GPU, MS, closed_loop, record, result, sample, unmetered
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
+
+
+def test_the_page_has_one_hash_of_the_code_that_ran() -> None:
+    ran = result().model_copy(update={"code": {"mixmark/b.py": "1" * 64, "mixmark/a.py": "0" * 64}})
+    sums = f"{'0' * 64}  mixmark/a.py\n{'1' * 64}  mixmark/b.py\n"
+    assert f"2 files of Mixmark, SHA-256 {hashlib.sha256(sums.encode()).hexdigest()}" in report.html(judge(ran))
 
 
 @pytest.mark.parametrize("whole", [sample(), hostile(), result(finished=False)], ids=["sample", "hostile", "empty"])
