@@ -30,7 +30,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
-from mixmark.harness.measure.audit import kept_at
+from mixmark.harness.measure.audit import handed_at
 from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.executor import (
     PhaseEvent,
@@ -136,7 +136,7 @@ class Cluster:
             self.agents.call(AgentCalls.measure_idle, self.agents.present, seconds=seconds, begins=begins)
 
     def _received(self, name: str, reply: messages.PhaseMeasured, clock: Clock, request: PhaseRequest) -> list[Record]:
-        """The records of a host, with the run's names and clock. Moves their audited outputs and logs to the result's
+        """The records of a host, with the run's names and clock. Moves their outputs and logs to the result's
         folder. Raises MixmarkError, ValueError or OSError if they cannot be used."""
         folder = self.agents[name].folder
         missing = {share.key: share for share in request.phase.shares if _is_of(name, share)}
@@ -151,8 +151,8 @@ class Cluster:
         if missing and request.phase.placement is None:  # of a mix a share may have had nothing to do
             raise ValueError(f"{min(missing)} is missing")
         for record in records:
-            if (outputs := kept_at(folder, record.key)).exists():
-                shutil.move(outputs, kept_at(self.folder, record.key))
+            if (outputs := handed_at(folder, record.key)).exists():
+                shutil.move(outputs, handed_at(self.folder, record.key))
         (self.folder / "logs").mkdir(exist_ok=True)
         for log in (folder / "logs").iterdir():
             shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")

@@ -155,7 +155,7 @@ class PhaseReports(Protocol):
 
 class LeaderCalls(PhaseReports, Protocol):
     def file_part(self, *, name: str, base64: str) -> None:
-        """The next part of a file: `<key>.npz`, `<key>.outputs.npz` and `<phase>.energy.npz` as in a result folder, and
+        """The next part of a file: `<key>.npz`, `<key>.handed.npz` and `<phase>.energy.npz` as in a result folder, and
         `<name>.log` of a worker."""
 
 

@@ -110,9 +110,7 @@ class Speech(Decoder):
     )
     scenarios: Sequence[str] = ("single-stream", "server")
     shapes, gates, latencies = SHAPES, AT_MOST, dict.fromkeys(SHAPES, LATENCY)
-    metric = (
-        "relative error of the hidden states, or twice the worst mean regret of 10 seconds, if that is larger"
-    )
+    metric = "relative error of the hidden states, or twice the worst mean regret of 10 seconds, if that is larger"
     window, row = 10 * TOKENS, (TOKENS,)
     shape: WhisperShape
 

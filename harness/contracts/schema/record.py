@@ -248,7 +248,8 @@ class Audit(Fact):
     problem: str = ""
     """Why an output could not be compared; empty if all outputs were compared."""
     sha256: str = ""
-    """The hash of the file of the audited outputs, from the time of the draw; empty if none were drawn."""
+    """The hash of the file of the audited outputs; before the draw, of all outputs that were kept. Empty if there is
+    none."""
     code: str = ""
     """The SHA-256 over the hashes of the auditor's code: the files of Mixmark and of the suite."""
     software: dict[str, str] = {}
