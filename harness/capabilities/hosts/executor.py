@@ -46,6 +46,7 @@ from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
 from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Call, Failed, Garbled
+from mixmark.harness.worker.plugin_process import end_all
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,11 @@ class Cluster:
 
     def current_power(self) -> CurrentPower | None:
         return None
+
+    def end_plugins(self) -> None:
+        """Of the agents too: one may run on this machine. Outputs are drawn and compared here alone."""
+        end_all()
+        self.agents.call(AgentCalls.end_plugins, self.agents.present)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """The hosts on one machine share its main memory equally."""

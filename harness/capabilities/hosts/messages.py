@@ -104,6 +104,9 @@ class AgentCalls(Protocol):
     def free_memory(self) -> dict[str, int]:
         """How many bytes of each memory pool may be filled."""
 
+    def end_plugins(self) -> None:
+        """Ends the processes of all plugins until the next phase."""
+
     def measure_idle(self, *, seconds: float, begins: bool) -> None:
         """Lets the meters read an idle host. begins: a phase follows, so the meters begin to keep samples."""
 
