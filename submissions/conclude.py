@@ -139,6 +139,8 @@ def entry(
         aspects=aspects,
         runs=tuple(run for result in results for run in _runs(result)),
         started=score.started,
+        begun=sum(len(result.header.begun) for result in results),
+        resumed=sum(len(result.header.resumed) for result in results),
         retained=tuple(fraction for result in results for fraction in result.retained),
         load=next((result.load for result in results if result.load), None),
         solos=tuple(solo for result in results for solo in result.solos),

@@ -304,6 +304,10 @@ class Entry(Fact):
     """The mixed runs of all results."""
     started: int
     """How many mixed runs were begun for these, also those that were ended before they had a record."""
+    begun: int
+    """How many windows were begun in all."""
+    resumed: int
+    """How often the runs of its results were resumed."""
     retained: tuple[float, ...] = ()
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None = None

@@ -6,6 +6,7 @@ timestamps and samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -131,8 +132,18 @@ class Score:
 
 
 def counted(runs: Sequence[ScoredRun]) -> tuple[ScoredRun, ...]:
-    """The runs that nothing disturbed, or all if there is none."""
-    return tuple(run for run in runs if not run.disturbed) or tuple(runs)
+    """The runs that nothing disturbed, and those that were slower than what disturbed them explains: a load that begins
+    when a run goes badly replaces no run. All if there is no undisturbed run."""
+    slowest = min((run.mixes_per_hour.estimate for run in runs if not run.disturbed), default=math.inf)
+    return tuple(
+        run for run in runs if not run.disturbed or run.mixes_per_hour.estimate < slowest * _left(run.disturbed)
+    )
+
+
+def _left(disturbed: Finding) -> float:
+    """The fraction of the machine's CPU time that was left to a disturbed run."""
+    (lost_pct,) = (each for name, each in disturbed.values.items() if name.endswith("_pct") and isinstance(each, float))
+    return 1 - lost_pct / 100
 
 
 def mixed(result: Result) -> tuple[Phase, ...]:

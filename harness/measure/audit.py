@@ -1,9 +1,11 @@
 """Compares outputs of the timed window with an fp32 reference on the same feeds, after the clock has stopped.
 
-The worker hands over its outputs; only then does this process draw, from the system's randomness, which of them are
-audited. After all workers have ended, another process makes the feeds again from the window's seed and runs the
-reference by the built-in torch adapter in fp32. `worker.isolation` keeps that process apart from the vendor's code. A
-run starts it before any plugin (`clean_process`), so nothing that a plugin does to the files of torch reaches it.
+The worker hands over its outputs, which are checked against its commitments and kept (`keep`). Once the processes of
+all plugins have ended, this process draws, from the system's randomness, which of them are audited. Another process
+makes the feeds again from the window's seed and runs the reference by the built-in torch adapter in fp32. The draw is
+in the memory of these two processes alone: the drawn outputs are written with the result of the comparison.
+`worker.isolation` keeps the other process apart from the vendor's code. A run starts it before any plugin
+(`clean_process`), so nothing that a plugin does to the files of torch reaches it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import tempfile
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +56,7 @@ from mixmark.harness.worker.messages import AdapterCalls, OutputsCompared, Suite
 from mixmark.harness.worker.outputs import TAKEN_BYTES, Commitments, capacity, digest
 
 REFERENCE = "torch"
+HANDED_BYTES = 2 << 30  # of the outputs that are kept for a draw, with those that they continued
 CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))
 DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
@@ -63,53 +66,82 @@ def kept_at(folder: Path, key: str) -> Path:
     return folder / "raw" / f"{key}.outputs.npz"
 
 
-def draw(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitments: Commitments, into: Path) -> Audit:
-    """Draws the outputs that will be audited, at least `feeds` and enough for the gate's samples, writes them to
-    `into`, and takes the hash of what it writes.
+def handed_at(folder: Path, key: str) -> Path:
+    """The file of the outputs of a record that a worker handed over, until some of them are drawn."""
+    return folder / "raw" / f"{key}.handed.npz"
 
-    outputs: the file that the worker handed over. All of its values must be finite. done: the number of feeds of the
-    window. commitments: the worker's, from the window. A problem with the outputs becomes the problem of the audit:
-    nothing is raised.
+
+def keep(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitments: Commitments, into: Path) -> Audit:
+    """Checks the outputs that a worker handed over, and keeps them for the draw.
+
+    outputs: the file that the worker wrote. All of its values must be finite. feeds: how many are to be drawn at least;
+    enough for the gate's samples are. done: the number of feeds of the window. commitments: the worker's, from the
+    window. A problem with the outputs becomes the problem of the audit: nothing is raised.
     """
     try:
         with np.load(io.BytesIO(archive(outputs)), allow_pickle=False) as handed:
             serials, values = handed["serials"], handed["outputs"]
             finished, previous, digests = handed["finished"], handed["previous"], handed["digests"]
-        among = _handed(serials, values, finished, digests, done, commitments)
+        _check(serials, values, finished, digests, done, commitments)
         previous_digests = commitments.previous_digests(finished, previous, digests)
     except WrongOutput as error:
         return Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
         return Audit(gate=gate, finished=0, problem=f"the worker's outputs cannot be used: {error}")
     if commitments.taken:
-        among = np.intersect1d(among, list(commitments.taken))
-    count = min(len(among), max(feeds, math.ceil(gate.samples / batch)))
-    chosen = np.sort(random.SystemRandom().sample(among.tolist(), count))
-    followed = [np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in chosen.tolist()]
-    kept = io.BytesIO()
+        continued = np.isin(serials, list(commitments.taken))
+        serials, values = serials[continued], values[continued]
+        if not len(serials):
+            return Audit(gate=gate, finished=done, problem="no output is kept that continued one of the stage before")
     try:
-        taken = _taken(commitments, chosen)
+        taken = _taken(commitments, serials)
     except DAMAGE as error:
         return Audit(gate=gate, finished=0, problem=f"what the stage before handed over cannot be used: {error}")
-    outputs_of = values[np.searchsorted(serials, chosen)]
-    columns: Any = {"serials": chosen, "previous_digests": followed, "outputs": outputs_of, **taken}
-    np.savez_compressed(kept, **columns)
-    into.unlink(missing_ok=True)  # never through a link or a pipe that lies there
-    with into.open("xb") as file:
-        file.write(kept.getbuffer())
-    sha256 = hashlib.sha256(kept.getbuffer()).hexdigest()
-    return Audit(gate=gate, finished=done, feeds=tuple(chosen.tolist()), sha256=sha256)
+    followed = [np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in serials.tolist()]
+    drops = [(finished_then, key) for finished_then, _, key in commitments.draws]
+    columns: Any = {"serials": serials, "previous_digests": followed, "outputs": values, **taken}
+    columns |= {"finished": finished, "drops": np.array(drops, np.int64).reshape(-1, 2)}
+    sha256 = _write(into, {**columns, "count": np.array(max(feeds, math.ceil(gate.samples / batch)))}, np.savez)
+    return Audit(gate=gate, finished=done, sha256=sha256)
 
 
-def _handed(
+def draw(handed: Path, sha256: str) -> dict[str, npt.NDArray[Any]]:
+    """Draws the outputs that will be audited: their columns. handed: a file of `keep` with this hash. Raises
+    WrongOutput if it was changed."""
+    try:
+        content = regular(handed, HANDED_BYTES)
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise WrongOutput("the outputs were changed after the worker had handed them over")
+        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
+            columns = {name: kept[name] for name in kept}
+    except DAMAGE as error:
+        raise WrongOutput(f"the outputs that the worker handed over cannot be read: {error}") from error
+    serials, values, count = columns["serials"], columns["outputs"], int(columns.pop("count"))
+    drops = Commitments(draws=[(done, "", key) for done, key in columns.pop("drops").tolist()])
+    among = np.intersect1d(drops.fair_sample(columns.pop("finished"), capacity(values[0].nbytes)), serials)
+    chosen = np.sort(random.SystemRandom().sample(among.tolist(), min(len(among), count)))
+    return {name: column[np.searchsorted(serials, chosen)] for name, column in columns.items()}
+
+
+def _write(path: Path, columns: Mapping[str, Any], save: Callable[..., None]) -> str:
+    """Writes a raw file and returns its hash."""
+    content = io.BytesIO()
+    save(content, **columns)
+    path.unlink(missing_ok=True)  # never through a link or a pipe that lies there
+    with path.open("xb") as file:
+        file.write(content.getbuffer())
+    return hashlib.sha256(content.getbuffer()).hexdigest()
+
+
+def _check(
     serials: npt.NDArray[Any],
     values: npt.NDArray[Any],
     finished: npt.NDArray[Any],
     digests: npt.NDArray[Any],
     done: int,
     commitments: Commitments,
-) -> npt.NDArray[np.int64]:
-    """The feeds from which audits may be drawn. Raises WrongOutput if these are not the outputs of the window."""
+) -> None:
+    """Raises WrongOutput if these are not the outputs of the window."""
     columns = serials.dtype == finished.dtype == np.int64 and digests.dtype == np.uint8
     whole = serials.ndim == finished.ndim == 1 and digests.shape == (len(finished), DIGEST_BYTES)
     if not (columns and whole and len(serials) == len(values) and len(serials)):
@@ -133,15 +165,14 @@ def _handed(
             raise WrongOutput("the outputs do not match the commitments of the timed window")
         commitments.verify_first(serial, output)
     _finite(values)
-    return commitments.fair_sample(finished, most)
 
 
-def _taken(commitments: Commitments, chosen: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+def _taken(commitments: Commitments, serials: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
     """What these feeds of a stage continued: `taken` [feeds, units, …], the outputs of the stage before, and
     `taken_serials` [feeds] int64, the numbers of their feeds there. Empty if the feeds continued nothing."""
     if not commitments.taken:
         return {}
-    taken = [commitments.taken[serial] for serial in chosen.tolist()]
+    taken = [commitments.taken[serial] for serial in serials.tolist()]
     outputs = [np.load(io.BytesIO(regular(each.file, TAKEN_BYTES)), allow_pickle=False) for each in taken]
     return {"taken": np.stack(outputs), "taken_serials": np.array([each.serial for each in taken], np.int64)}
 
@@ -179,13 +210,14 @@ def _worker(apart: Isolation, log: Path, scratch: Path, tracked: bool = True) ->
 
 
 def pending(record: Record) -> bool:
-    """Whether the record's audit is drawn and not compared yet."""
+    """Whether the record's outputs are kept and not compared yet."""
     audit = record.audit
-    return audit is not None and bool(audit.feeds) and not audit.values and not audit.problem and not record.unaudited
+    return audit is not None and not audit.values and not audit.problem and not record.unaudited
 
 
 class Auditor:
-    """Runs the audits that are drawn and not done, and loads the reference of each suite once.
+    """Draws and compares the outputs of records, and loads the reference of each suite once. Outputs that were drawn
+    before are compared again.
 
     folder: the result, whose outputs are compared. suite: the suite of a record, as a worker builds it. device: where
     the reference runs; if that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
@@ -213,7 +245,8 @@ class Auditor:
         keep: Callable[[Record], None],
         on_record: Callable[[Record], None] = lambda record: None,
     ) -> None:
-        """Passes each record to `keep`, with the values of its audit or the reason why it has none. on_record: gets a
+        """Passes each record to `keep`, with the values of its audit or the reason why it has none. No plugin's process
+        may run meanwhile. on_record: gets a
         record before it is compared, the first of a suite before the reference is loaded."""
         by_suite: dict[str, list[Record]] = defaultdict(list)
         for record in records:
@@ -221,22 +254,29 @@ class Auditor:
                 by_suite[str(self._suite(record))].append(record)
         for waiting in by_suite.values():
             audited: list[Record] = []
+
+            def done(record: Record, audited: list[Record] = audited) -> None:
+                keep(record)
+                audited.append(record)
+                handed_at(self._folder, record.key).unlink(missing_ok=True)
+
             on_record(waiting[0])
             try:
                 with self._open(waiting[0], self._device) as reference:
                     for record in waiting:
                         if audited:
                             on_record(record)
-                        audited.append(self._audited(reference, record))
-                        keep(audited[-1])
+                        done(self._audited(reference, record))
                 if self._device.kind != "cpu":
                     keep(self._repeated(audited[0]))
+                continue
             except WorkerFailed as failed:
-                for record in waiting[len(audited) :]:
-                    keep(record.model_copy(update={"unaudited": _words(failed.failure)}))
+                why = _words(failed.failure)
             except PluginError as error:
-                for record in waiting[len(audited) :]:
-                    keep(record.model_copy(update={"unaudited": f"{error}; {error.hint}".removesuffix("; ")}))
+                why = f"{error}; {error.hint}".removesuffix("; ")
+            for record in waiting[len(audited) :]:
+                drawn, columns = self._drawn(record)
+                done(self._written(drawn, columns).model_copy(update={"unaudited": why}))
 
     @contextmanager
     def _open(self, record: Record, device: Device) -> Iterator[Worker]:
@@ -271,25 +311,46 @@ class Auditor:
         )
 
     def _audited(self, reference: Worker, record: Record) -> Record:
+        """The record with its comparison, whose drawn outputs are written now."""
+        begin_ns = clock.now_ns()
+        drawn, columns = self._drawn(record)
+        audit = drawn.audit
+        assert audit is not None  # it is pending
+        if not audit.problem:
+            outputs = (handed_at if columns else kept_at)(self._folder, record.key)
+            found = self._compared(reference, record, audit.feeds, outputs, audit.sha256)
+            update = {"values": found.values, "problem": found.problem, "software": found.software}
+            audit = audit.model_copy(update={**update, "device": self._device.id})
+        audit = audit.model_copy(update={"elapsed_ns": clock.now_ns() - begin_ns})
+        return self._written(record.model_copy(update={"audit": audit}), columns)
+
+    def _drawn(self, record: Record) -> tuple[Record, dict[str, npt.NDArray[Any]]]:
+        """The record with the feeds that are audited, and the columns of their outputs, which are in no file yet; empty
+        if they were drawn before."""
         audit = record.audit
         assert audit is not None  # it is pending
-        begin_ns = clock.now_ns()
-        found = self._compared(reference, record, audit.feeds, kept_at(self._folder, record.key), audit.sha256)
-        done = audit.model_copy(
-            update={
-                "values": found.values,
-                "problem": found.problem,
-                "software": found.software,
-                "elapsed_ns": clock.now_ns() - begin_ns,
-                "device": self._device.id,
-            }
-        )
-        return record.model_copy(update={"audit": done})
+        if audit.feeds:
+            return record, {}
+        try:
+            columns = draw(handed_at(self._folder, record.key), audit.sha256)
+        except WrongOutput as error:
+            changed = audit.model_copy(update={"problem": str(error), "sha256": ""})
+            return record.model_copy(update={"audit": changed}), {}
+        drawn = audit.model_copy(update={"feeds": tuple(columns["serials"].tolist())})
+        return record.model_copy(update={"audit": drawn}), columns
+
+    def _written(self, record: Record, columns: Mapping[str, npt.NDArray[Any]]) -> Record:
+        """The record with the hash of its drawn outputs, which are written."""
+        audit = record.audit
+        if not columns or audit is None:
+            return record
+        sha256 = _write(kept_at(self._folder, record.key), columns, np.savez_compressed)
+        return record.model_copy(update={"audit": audit.model_copy(update={"sha256": sha256})})
 
     def _compared(
         self, reference: Worker, record: Record, feeds: Sequence[int], outputs: Path, sha256: str
     ) -> OutputsCompared:
-        """Compares the outputs for these feeds, in a file with this hash."""
+        """Compares the outputs for these feeds, in a file with this hash that may hold more."""
         assert record.audit is not None and record.batch is not None and record.seed is not None  # an audit was drawn
         # Each feed is a stage: thirty of them may take longer than a hang is given.
         compare = reference.call(AdapterCalls.compare_outputs, self._timeout_s, per_stage=True)
@@ -297,7 +358,7 @@ class Auditor:
             key=REFERENCE,
             batch=record.batch,
             pool=seeds.pool(record.seed),
-            seeds=tuple(_seed(record, feed) for feed in feeds),
+            seeds={feed: _seed(record, feed) for feed in feeds},
             outputs=str(outputs),
             sha256=sha256,
         )
@@ -308,12 +369,9 @@ class Auditor:
         assert audit is not None  # it was just made
         if not audit.values:
             return record
-        with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, self._open(record, CPU) as reference:
-            first = Path(scratch) / "first.npz"
-            with np.load(kept_at(self._folder, record.key), allow_pickle=False) as kept:
-                np.savez(first, **{name: column[:1] for name, column in kept.items()})
-            sha256 = hashlib.sha256(first.read_bytes()).hexdigest()
-            found = self._compared(reference, record, audit.feeds[:1], first, sha256)
+        with self._open(record, CPU) as reference:
+            outputs = kept_at(self._folder, record.key)
+            found = self._compared(reference, record, audit.feeds[:1], outputs, audit.sha256)
         outcome: dict[str, Any] = {"problem": found.problem}
         if found.values:
             outcome["disagreement"] = abs(found.values[0] - audit.values[0])

@@ -1,4 +1,8 @@
-"""A whole run: measures the planned phases and audits their outputs, until the stages plan no further phase."""
+"""A whole run: measures the planned phases until the stages plan no further phase, and audits their outputs.
+
+Outputs of the solo measurements are audited before the mix is planned, because no route that fails may be in it. From
+then on no plan depends on an audit, and all other outputs are audited once, after the last window.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from mixmark.harness.contracts.schema import (
     Record,
     Result,
 )
-from mixmark.harness.measure.audit import Auditor
+from mixmark.harness.measure.audit import Auditor, pending
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import Outlook, RunState, makes_up_for, next_steps, stage_of
 from mixmark.harness.plan.presets import Preset
@@ -100,9 +104,13 @@ class Benchmark:
         """Runs until nothing is left to do. Exceptions pass through."""
         if not self.result.records:
             self._measure_before()
-        self._measure_planned()
-        while self._plan():
+        planned = True
+        while planned:
             self._measure_planned()
+            if not any(phase.placement for phase in self.result.phases):
+                self._audit()
+            planned = self._plan()
+        self._audit()
         self.result = self.result.model_copy(update={"finished": True})
 
     def _measure_before(self) -> None:
@@ -128,14 +136,19 @@ class Benchmark:
         self._extend("meterings", metering)
 
     def _measure_planned(self) -> None:
-        """Measures the phases without a record, and audits all records."""
+        """Measures the phases without a record."""
         for phase in self.result.phases:
             if not any(record.phase == phase.name for record in self.result.records):
                 idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
                 request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
                     self._add_all(phase, facts)
-        self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
+
+    def _audit(self) -> None:
+        """Draws and compares the outputs that were kept, while no plugin runs."""
+        if any(pending(record) for record in self.result.records):
+            self._executor.end_plugins()
+            self._auditor.run(self.result.records, self._audited, lambda record: self._notify(AuditStarted(record)))
 
     def _observe(self, event: PhaseEvent) -> None:
         """Writes down that a phase begins before anything of it is known: a run that is ended because of what it shows

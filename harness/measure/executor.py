@@ -38,7 +38,7 @@ from mixmark.harness.plugins.experiments import Attendant
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import memory
 from mixmark.harness.worker.calls import P, T
-from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of
+from mixmark.harness.worker.plugin_process import PolicyProcess, end_all, policy_of
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,9 @@ class Executor(Protocol):
         """Measures a phase. Yields all its records at once as soon as it is over, since the idle reading that follows
         may be interrupted, and then the readings of the meters, if there are any. On KeyboardInterrupt, which passes
         through, the workers are gone."""
+
+    def end_plugins(self) -> None:
+        """Ends the processes of all plugins until the next phase, so that none runs while outputs are drawn."""
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """How many bytes may be filled of each memory pool whose size is known."""
@@ -234,6 +237,9 @@ class LocalExecutor:
 
         records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
         return PhaseFacts(records, found=tuple(attendant.found(records)))
+
+    def end_plugins(self) -> None:
+        end_all()
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         sizes = {device.memory_pool: device.memory_bytes for device in devices if device.memory_bytes}

@@ -21,12 +21,13 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S, Meter, Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.contracts.text import plain
@@ -181,6 +182,9 @@ class Meters:
     def begin(self, paced: bool = True) -> None:
         """Drops all samples and starts to keep new ones. paced: whether counters are read so seldom that reading them
         takes at most COUNTING. A counter misses nothing between two reads; power does."""
+        for process in self._processes:
+            with suppress(MixmarkError):  # the first read says so
+                process.resume()
         self._begin_ns = clock.now_ns()
         self._idle_ns, self._ready_ns = [], None
         for reader in self._readers:

@@ -150,8 +150,8 @@ def attend(
             for part in attended.parts:
                 _hand_over(part)
             attended.close()
-        for part in attended.parts:  # no vendor's code runs any more: none can see the draw and end the run by it
-            _draw(part, folder)
+        for part in attended.parts:  # no worker can change them any more
+            _keep(part, folder)
     finally:
         shutil.rmtree(attended.scratch, ignore_errors=True)
     return attended.records(watched, (*seen, *watched.blocks, canary()))
@@ -393,8 +393,8 @@ def _hand_over(part: Part) -> None:
         draft.completions, draft.error = None, failure_of(error)
 
 
-def _draw(part: Part, folder: Path) -> None:
-    """Draws a sample of the outputs that were handed over, for the audit."""
+def _keep(part: Part, folder: Path) -> None:
+    """Checks the outputs that were handed over, and keeps them for the audit."""
     draft, share = part.draft, part.share
     if draft.completions is None or draft.unaudited:
         return
@@ -403,8 +403,8 @@ def _draw(part: Part, folder: Path) -> None:
         if gate is None or share.route.hosted or not share.limits.audits:
             draft.exempt = "hosted" if share.route.hosted else "not asked for" if gate else "no gate"
             return
-        done, into = len(draft.completions), audit.kept_at(folder, share.key)
-        draft.audit = audit.draw(part.outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
+        done, into = len(draft.completions), audit.handed_at(folder, share.key)
+        draft.audit = audit.keep(part.outputs, gate, share.limits.audits, part.batch, done, part.commitments, into)
     except Exception as error:
         draft.completions, draft.error = None, failure_of(error)
 

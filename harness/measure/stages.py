@@ -102,7 +102,8 @@ class RunState(Outlook):
 
     @cached_property
     def doubts(self) -> Sequence[Finding]:
-        return registered.findings("facts", self.evidence)
+        """What the rules of integrity found. No plan doubts a record whose outputs are still to be compared."""
+        return [each for each in registered.findings("facts", self.evidence) if each.severity != "pending"]
 
     @cached_property
     def invalid(self) -> Collection[str]:

@@ -399,20 +399,24 @@ class AdapterService(AdapterCalls):
         return _facts(loaded.runner)
 
     def compare_outputs(
-        self, *, key: str, batch: int, pool: int, seeds: tuple[int, ...], outputs: str, sha256: str
+        self, *, key: str, batch: int, pool: int, seeds: dict[int, int], outputs: str, sha256: str
     ) -> messages.OutputsCompared:
         """Makes the audited feeds anew, and compares their outputs with the reference's."""
         loaded = self.loaded[key]
         content = Path(outputs).read_bytes()
         if hashlib.sha256(content).hexdigest() != sha256:
-            return _compared({}, "the file of the audited outputs was changed after they were drawn")
+            return _compared({}, "the file of the outputs was changed after it was written")
         with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-            previous = [row.tobytes() if row.any() else b"" for row in kept["previous_digests"]]
-            rows = list(zip(seeds, kept["serials"].tolist(), previous, kept["outputs"], strict=True))
-            taken = list(zip(kept["taken_serials"].tolist(), kept["taken"], strict=True)) if "taken" in kept else []
+            among = np.isin(kept["serials"], list(seeds))
+            serials, outputs_of = kept["serials"][among].tolist(), kept["outputs"][among]
+            previous = [row.tobytes() if row.any() else b"" for row in kept["previous_digests"][among]]
+            given_by = (
+                zip(kept["taken_serials"][among].tolist(), kept["taken"][among], strict=True) if "taken" in kept else ()
+            )
+        rows = zip((seeds[serial] for serial in serials), serials, previous, outputs_of, strict=True)
         values: dict[int, float] = {}
         feeds = loaded.suite.feeds(batch, pool)
-        for (seed, serial, previous_digest, output), given in itertools.zip_longest(rows, taken):
+        for (seed, serial, previous_digest, output), given in itertools.zip_longest(rows, given_by):
             self._stage("auditing")
             feed = feeds(nonce(seed, serial, previous_digest))
             try:

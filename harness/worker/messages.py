@@ -285,11 +285,11 @@ class AdapterCalls(Protocol):
         """Writes the outputs of the window to a file, in the form of `Outputs.save`. Returns the runner's facts."""
 
     def compare_outputs(
-        self, *, key: str, batch: int, pool: int, seeds: tuple[int, ...], outputs: str, sha256: str
+        self, *, key: str, batch: int, pool: int, seeds: dict[int, int], outputs: str, sha256: str
     ) -> OutputsCompared:
-        """Compares the outputs in a file with the outputs of the open reference. pool: the seed of the pool of their
-        feeds. seeds: for each output, what its feed's nonce is derived from. sha256: the hash of the file, which the
-        worker compares with the bytes that it reads."""
+        """Compares outputs in a file with the outputs of the open reference. pool: the seed of the pool of their feeds.
+        seeds: for the number of each feed to compare, what its nonce is derived from. sha256: the hash of the file,
+        which the worker compares with the bytes that it reads."""
 
     def check_runner(self, *, key: str, seed: int) -> RunnerChecked:
         """Checks what the runner yields, for the conformance kit. seed: of the feeds."""

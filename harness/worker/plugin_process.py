@@ -62,6 +62,18 @@ LONGEST_BYTES = 1 << 20  # of a line from a plugin: to parse a longer one would 
 CPU_TIME = 2  # the clock of a process, of all of its threads, as clock_getcpuclockid(3) numbers it
 
 
+OPENING = ("load", "describe", "domains")
+"""The calls that a process which is started anew gets again."""
+_processes: weakref.WeakSet[PluginProcess] = weakref.WeakSet()
+
+
+def end_all() -> None:
+    """Ends the processes of all plugins, so that none of them runs while outputs are drawn. The next call of a plugin
+    starts its process anew."""
+    for process in list(_processes):
+        process.pause()
+
+
 class PluginProcess:
     """A process that holds one plugin. It ends with `end`, or with the last reference to this object.
 
@@ -73,21 +85,46 @@ class PluginProcess:
     ) -> None:
         self.gone = False
         """Whether the process died, hung or sent garbage, so that no further call can succeed."""
-        self._plugin = plugin
-        self._cpu_ns = 0
+        self._plugin, self._options, self._python = plugin, options, python
+        self._cpu_ns = self._cpu_before_ns = 0
         self._calling = threading.Lock()
+        self._opening: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
+        self._paused = False
+        self._start()
+        _processes.add(self)
+
+    def _start(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="mixmark-")
         scratch = Path(folder.name)
-        log = scratch / f"{registry.singular(plugin.kind)}.{plugin.name}.log"
+        log = scratch / f"{registry.singular(self._plugin.kind)}.{self._plugin.name}.log"
+        words = self._plugin, self._options, scratch, log, self._python
         try:
-            self._worker = (
-                _starter().submit(Worker, plugin, options, scratch, log, python, longest_bytes=LONGEST_BYTES).result()
-            )
+            self._worker = _starter().submit(Worker, *words, longest_bytes=LONGEST_BYTES).result()
         except WorkerFailed as failed:
             folder.cleanup()
             raise MixmarkError(failed.failure.message, failed.failure.hint) from failed
         self.end = weakref.finalize(self, _end, self._worker, folder)
         """Ends the process."""
+
+    def pause(self) -> None:
+        """Ends the process until the next call, if it works."""
+        with self._calling:
+            if self.end.alive and not self.gone:
+                self._cpu_before_ns, self._paused = self.cpu_ns, True
+                self.end()
+
+    def resume(self) -> None:
+        """Starts the process anew after `pause`. What that takes is not in `cpu_ns`. Raises MixmarkError."""
+        with self._calling:
+            self._resume()
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._start()
+            self._paused = False
+            for method, arguments in self._opening.values():
+                self._answer(method, LOADING_S, **arguments)
+            self._cpu_before_ns -= self.cpu_ns - self._cpu_before_ns
 
     @property
     def pid(self) -> int:
@@ -98,24 +135,33 @@ class PluginProcess:
         """The CPU time of the process so far; of one that has ended, as it was last read."""
         with suppress(OSError, psutil.Error):
             if sys.platform == "linux":
-                self._cpu_ns = time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
+                own_ns = time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
             else:
-                self._cpu_ns = round(sum(psutil.Process(self.pid).cpu_times()[:2]) * 1e9)
+                own_ns = round(sum(psutil.Process(self.pid).cpu_times()[:2]) * 1e9)
+            self._cpu_ns = self._cpu_before_ns + own_ns
         return self._cpu_ns
 
     def call(self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *_: P.args, **arguments: P.kwargs) -> T:
         """Calls a method of the plugin's kind. Raises UsageError and Unsupported if the plugin does, and MixmarkError
         for all else."""
         with self._calling:
-            try:
-                return self._worker.call(method, timeout_s)(*_, **arguments)
-            except Misused as misused:
-                raise UsageError(misused.failure.message, misused.failure.hint) from misused
-            except WorkerFailed as failed:
-                self.gone = failed.failure.kind in ("crashed", "hung", "out of memory")
-                if failed.failure.kind == "unsupported":
-                    raise Unsupported(failed.failure.message, failed.failure.hint) from failed
-                raise MixmarkError(why(failed.failure, self._worker.log)) from failed
+            self._resume()
+            if method.__name__ in OPENING:
+                self._opening[method.__name__] = method, arguments
+            return self._answer(method, timeout_s, *_, **arguments)
+
+    def _answer(
+        self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *_: P.args, **arguments: P.kwargs
+    ) -> T:
+        try:
+            return self._worker.call(method, timeout_s)(*_, **arguments)
+        except Misused as misused:
+            raise UsageError(misused.failure.message, misused.failure.hint) from misused
+        except WorkerFailed as failed:
+            self.gone = failed.failure.kind in ("crashed", "hung", "out of memory")
+            if failed.failure.kind == "unsupported":
+                raise Unsupported(failed.failure.message, failed.failure.hint) from failed
+            raise MixmarkError(why(failed.failure, self._worker.log)) from failed
 
     def load(self, method: Callable[Concatenate[Any, P], T], *_: P.args, **arguments: P.kwargs) -> T:
         """The first call of a process, which loads the plugin. Raises PluginError, and ends the process, if it does not

@@ -227,7 +227,9 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "Mixmark", entry.mixmark
     yield (
         "Runs",
-        f"{_count(len(entry.runs), 'mixed run')} of {entry.started} begun, from {entry.began_utc} to {entry.ended_utc}",
+        f"{_count(len(entry.runs), 'mixed run')} of {entry.started} begun, "
+        f"{_count(entry.begun, 'window')} begun in all, resumed {_count(entry.resumed, 'time')}, "
+        f"from {entry.began_utc} to {entry.ended_utc}",
     )
     signed = {"none": "no", "not verified": "yes, not verified by this board", "good": f"by {entry.signed.signer}"}
     yield "Signed", signed[entry.signed.state]

@@ -716,7 +716,7 @@ class Spying(Honest):
 
     def close(self) -> None:
         raw = Path(self.options["raw"])
-        (raw / "seen").write_text(" ".join(path.name for path in raw.glob("*.outputs.npz")))
+        (raw / "seen").write_text(" ".join(path.name for path in raw.glob("*.npz")))
 
 
 class Slipping(Honest):

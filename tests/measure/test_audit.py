@@ -14,7 +14,7 @@ import pytest
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Audit, Gate, Record
 from mixmark.harness.measure import audit
-from mixmark.harness.measure.audit import CPU, Auditor, clean_process, draw, kept_at, pending
+from mixmark.harness.measure.audit import CPU, Auditor, clean_process, draw, handed_at, keep, kept_at, pending
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import outputs
 from mixmark.harness.worker.handle import Worker
@@ -49,7 +49,7 @@ def handed(path: Path, outputs: Any, serials: Any = None, finished: Any = None, 
     return path / "outputs.npz"
 
 
-def drawn(
+def stored(
     tmp_path: Path,
     outputs: Any,
     feeds: int = 3,
@@ -59,32 +59,38 @@ def drawn(
     commitments: Commitments | None = None,
     **more: Any,
 ) -> Audit:
-    kept_at(tmp_path, "a").parent.mkdir(exist_ok=True)
+    """The audit of outputs that were handed over and not drawn yet."""
+    handed_at(tmp_path, "a").parent.mkdir(exist_ok=True)
     done = len(outputs) if done is None else done
-    return draw(
+    return keep(
         handed(tmp_path, outputs, **more),
         gate,
         feeds,
         batch,
         done,
         commitments or Commitments(),
-        kept_at(tmp_path, "a"),
+        handed_at(tmp_path, "a"),
     )
 
 
+def drawn(tmp_path: Path, outputs: Any, **how: Any) -> Any:
+    """The columns of the drawn outputs."""
+    return draw(handed_at(tmp_path, "a"), stored(tmp_path, outputs, **how).sha256)
+
+
 def test_some_outputs_are_drawn_by_chance_and_kept(tmp_path: Path) -> None:
-    draws = {drawn(tmp_path, np.arange(100.0).reshape(100, 1)).feeds for _ in range(10)}
-    assert len(draws) > 1  # the system's randomness, not the run's seed
-    for feeds in draws:
-        assert len(set(feeds)) == 3
-    with np.load(kept_at(tmp_path, "a")) as kept:
+    draws = [drawn(tmp_path, np.arange(100.0).reshape(100, 1)) for _ in range(10)]
+    assert len({(*kept["serials"].tolist(),) for kept in draws}) > 1  # the system's randomness, not the run's seed
+    for kept in draws:
+        assert len(set(kept["serials"].tolist())) == 3
         assert kept["outputs"][:, 0].tolist() == kept["serials"].tolist()
+        assert kept.keys() == {"serials", "outputs", "previous_digests"}
 
 
 def test_as_many_feeds_as_hold_the_gates_samples(tmp_path: Path) -> None:
     many = Gate(metric="difference", at_most=0.5, samples=32)
-    assert len(drawn(tmp_path, np.zeros((100, 8)), gate=many, batch=8).feeds) == 4
-    assert len(drawn(tmp_path, np.zeros((2, 8)), gate=many, batch=8).feeds) == 2  # there are no more
+    assert len(drawn(tmp_path, np.zeros((100, 8)), gate=many, batch=8)["serials"]) == 4
+    assert len(drawn(tmp_path, np.zeros((2, 8)), gate=many, batch=8)["serials"]) == 2  # there are no more
 
 
 @pytest.mark.parametrize(
@@ -100,7 +106,7 @@ def test_as_many_feeds_as_hold_the_gates_samples(tmp_path: Path) -> None:
 def test_what_cannot_be_compared_is_the_audits_problem(
     tmp_path: Path, outputs: Any, serials: Any, problem: str
 ) -> None:
-    found = drawn(tmp_path, outputs, serials=serials)
+    found = stored(tmp_path, outputs, serials=serials)
     assert problem in found.problem
     assert not found.passed
 
@@ -117,7 +123,7 @@ def test_what_cannot_be_compared_is_the_audits_problem(
 )
 def test_every_feed_of_the_window_has_its_output(tmp_path: Path, finished: list[int], done: int, problem: str) -> None:
     """Else who hands over the right ones only would look good."""
-    found = drawn(tmp_path, np.zeros((2, 1)), done=done, finished=np.array(finished))
+    found = stored(tmp_path, np.zeros((2, 1)), done=done, finished=np.array(finished))
     assert found.problem == problem
 
 
@@ -133,9 +139,9 @@ def test_outputs_that_outgrew_memory_are_fewer_and_those_that_were_drawn(
     stay = np.sort(commitments.required(finished, 4))
     assert 2 < len(stay) < 5
     same: dict[str, Any] = {"done": 9, "commitments": commitments, "finished": finished, "digests": digests}
-    assert drawn(tmp_path, outputs[stay], serials=stay, **same).problem == ""
+    assert stored(tmp_path, outputs[stay], serials=stay, **same).problem == ""
     for others in (stay[1:], np.setdiff1d(finished, stay), finished):
-        found = drawn(tmp_path, outputs[others], serials=others, **same)
+        found = stored(tmp_path, outputs[others], serials=others, **same)
         assert f"of the {len(stay)} that it had to keep" in found.problem
 
 
@@ -144,26 +150,26 @@ def test_outputs_match_the_commitments_of_the_window(tmp_path: Path) -> None:
     commitments = Commitments(
         digests={serial: digest(serial, output.tobytes()).hex() for serial, output in enumerate(outputs)}
     )
-    assert drawn(tmp_path, outputs, commitments=commitments).problem == ""
+    assert stored(tmp_path, outputs, commitments=commitments).problem == ""
     for others, serials in ((outputs + 1, [0, 1, 2]), (outputs[[0, 2, 1]], [0, 1, 2])):
-        found = drawn(tmp_path, others, commitments=commitments, serials=np.array(serials))
+        found = stored(tmp_path, others, commitments=commitments, serials=np.array(serials))
         assert found.problem == "the outputs do not match the commitments of the timed window"
 
 
 def test_outputs_have_the_digests_that_were_handed_over(tmp_path: Path) -> None:
-    found = drawn(tmp_path, np.arange(3.0).reshape(3, 1), digests=np.zeros((3, 16), np.uint8))
+    found = stored(tmp_path, np.arange(3.0).reshape(3, 1), digests=np.zeros((3, 16), np.uint8))
     assert found.problem == "the outputs do not match the commitments of the timed window"
 
 
 def test_a_missing_or_torn_file_is_the_audits_problem(tmp_path: Path) -> None:
     (tmp_path / "torn.npz").write_bytes(b"PK\x03\x04")
     for name in ("absent.npz", "torn.npz"):
-        assert "cannot be used" in draw(tmp_path / name, GATE, 1, 1, 1, Commitments(), tmp_path / "into.npz").problem
+        assert "cannot be used" in keep(tmp_path / name, GATE, 1, 1, 1, Commitments(), tmp_path / "into.npz").problem
 
 
 def test_outputs_that_unpack_without_end_are_not_unpacked(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "bomb.npz", serials=np.zeros(1, np.int64), outputs=np.zeros((1, 1 << 20)))
-    found = draw(tmp_path / "bomb.npz", GATE, 1, 1, 1, Commitments(), tmp_path / "into.npz")
+    found = keep(tmp_path / "bomb.npz", GATE, 1, 1, 1, Commitments(), tmp_path / "into.npz")
     assert found.problem.endswith("bomb.npz unpacks to more than its size")
 
 
@@ -198,7 +204,7 @@ class Run:
         for serial, other in (wrong or {}).items():
             made[serial] = other
         self.record = record("a", "null", "sample", closed_loop([[100]] * 4), batch=2).model_copy(
-            update={"audit": drawn(folder, np.array(made), feeds=4, **more), "seed": SEED, "unaudited": ""}
+            update={"audit": stored(folder, np.array(made), feeds=4, **more), "seed": SEED, "unaudited": ""}
         )
 
     def audited(self) -> Record:
@@ -219,6 +225,33 @@ def test_right_outputs_pass_and_one_wrong_one_fails(tmp_path: Path) -> None:
     assert not wrong.passed
     assert wrong.values[:2] == (0.0, 0.0)
     assert max(wrong.values) > 900
+
+
+def test_no_file_shows_a_draw_before_its_result(tmp_path: Path) -> None:
+    """While outputs are compared, no file but the one of all outputs was written. The drawn ones are there with the
+    result, and can be compared again."""
+    run, seen = Run(tmp_path), []
+
+    def looking(record: Record) -> None:
+        seen.append(sorted(path.name for path in (tmp_path / "raw").iterdir()))
+
+    Auditor(tmp_path, lambda record: NULL, CPU, 60).run([run.record], run.kept.append, looking)
+    (found,) = run.kept
+    assert seen == [["a.handed.npz"]]
+    assert [path.name for path in (tmp_path / "raw").iterdir()] == ["a.outputs.npz"]
+    assert found.audit is not None and found.audit.passed
+    assert found.audit.sha256 == hashlib.sha256(kept_at(tmp_path, "a").read_bytes()).hexdigest()
+    again = found.model_copy(update={"audit": found.audit.model_copy(update={"values": ()})})
+    Auditor(tmp_path, lambda record: NULL, CPU, 60).run([again], run.kept.append)
+    assert run.kept[-1].audit is not None and run.kept[-1].audit.passed
+
+
+def test_outputs_that_were_changed_before_the_draw_fail(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    handed_at(tmp_path, "a").write_bytes(b"others")
+    found = run.audited().audit
+    assert found is not None and not found.passed and not kept_at(tmp_path, "a").exists()
+    assert found.problem == "the outputs were changed after the worker had handed them over"
 
 
 def test_outputs_to_other_feeds_fail(tmp_path: Path) -> None:
@@ -266,7 +299,7 @@ def test_what_was_given_and_cannot_be_read_is_the_audits_problem(tmp_path: Path)
     for number in range(3):
         commitments = Commitments()
         commitments.keep_taken(0, 0, tmp_path / f"{number}.npy")
-        assert "handed over" in drawn(tmp_path, np.zeros((1, 2), np.int64), commitments=commitments).problem
+        assert "handed over" in stored(tmp_path, np.zeros((1, 2), np.int64), commitments=commitments).problem
 
 
 def test_an_output_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
@@ -306,11 +339,11 @@ class TestTheCleanProcess:
         monkeypatch.setitem(registry.BUILT_IN["suites"], "null", NULL.spec)
 
     def audited(self, folder: Path, clean: Worker) -> list[Record]:
-        run = Run(folder)
+        found: list[Record] = []
         auditor = Auditor(folder, lambda record: NULL, CPU, 60, clean=clean)
         for _ in range(2):  # of what was measured alone, and of a mix
-            auditor.run([run.record], run.kept.append)
-        return run.kept
+            auditor.run([Run(folder).record], found.append)
+        return found
 
     def test_audits_suites_one_after_the_other(self, tmp_path: Path) -> None:
         with clean_process() as clean:

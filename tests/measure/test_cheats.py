@@ -35,7 +35,7 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import mixed, solo
-from mixmark.harness.measure.audit import auditor, kept_at
+from mixmark.harness.measure.audit import auditor, handed_at, kept_at
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins import registry
@@ -317,15 +317,15 @@ def test_a_quantised_route_that_fails_its_gate_is_a_finding(
     assert invalid == ([] if passes else ["audited.wrong"])
 
 
-def test_outputs_that_are_rewritten_after_the_draw_fail_their_audit(tmp_path: Path) -> None:
+def test_outputs_that_are_rewritten_before_the_draw_fail_their_audit(tmp_path: Path) -> None:
     """By a process that the runner named as its helper, for example: any process of this user may."""
     record = measured(tmp_path, "EverySecond")
-    path = kept_at(tmp_path, record.key)
+    path = handed_at(tmp_path, record.key)
     with np.load(path) as stored:
         arrays = dict(stored)
     np.savez(path, **(arrays | {"outputs": np.ones_like(arrays["outputs"])}))
     audit = audited(tmp_path, record).audit
-    assert audit is not None and audit.problem == "the file of the audited outputs was changed after they were drawn"
+    assert audit is not None and audit.problem == "the outputs were changed after the worker had handed them over"
 
 
 def test_a_servers_latency_lasts_until_its_output_reaches_the_parent(tmp_path: Path) -> None:
@@ -373,8 +373,9 @@ def test_outputs_are_drawn_when_no_engine_runs_any_more(tmp_path: Path) -> None:
     """An engine that saw the draw could end the run, and have it drawn again."""
     raw = tmp_path / "raw"
     record = measured(tmp_path, "Spying", raw=str(raw))
-    assert record.audit is not None and record.audit.feeds
-    assert (kept_at(tmp_path, record.key).exists(), (raw / "seen").read_text()) == (True, "")
+    assert record.audit is not None and not record.audit.feeds and not kept_at(tmp_path, record.key).exists()
+    assert (handed_at(tmp_path, record.key).exists(), (raw / "seen").read_text()) == (True, "")
+    assert audited(tmp_path, record).audit != record.audit and kept_at(tmp_path, record.key).exists()
 
 
 def test_a_server_that_draws_its_own_arrivals_waits_for_turns_that_never_come(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from mixmark.harness.machine.sampling import Watch
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import phase as measured_phase
 from mixmark.harness.measure import solo
-from mixmark.harness.measure.audit import kept_at
+from mixmark.harness.measure.audit import handed_at, pending
 from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -80,7 +80,7 @@ def attended(folder: Path, with_what: Equipment, scenario: ScenarioName = "singl
     return record
 
 
-def test_a_share_alone_has_a_canary_on_either_side_and_its_outputs_are_drawn(folder: Path) -> None:
+def test_a_share_alone_has_a_canary_on_either_side_and_its_outputs_are_kept(folder: Path) -> None:
     stages: list[tuple[str, str]] = []
     (record,) = attend(
         phase(share("one", "offline", None)),
@@ -99,8 +99,8 @@ def test_a_share_alone_has_a_canary_on_either_side_and_its_outputs_are_drawn(fol
     assert record.search_ended_by is not None
     assert record.batch in {trial.batch for trial in record.trials}  # how many there are depends on the machine's load
     assert record.facts == {"engine": "acme 1"}
-    assert record.audit is not None and len(record.audit.feeds) == 1
-    assert kept_at(folder, "one").is_file()
+    assert record.audit is not None and not record.audit.feeds and pending(record)
+    assert handed_at(folder, "one").is_file()
     assert not (folder / "scratch").exists()
     assert {key for key, _ in stages} == {"one"}
     assert [stage for _, stage in stages][-2:] == ["warming up", "measuring"]
@@ -272,4 +272,4 @@ def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path, inline: No
     done = record.completions
     assert done is not None
     assert "late" not in record.facts
-    assert os.path.exists(kept_at(folder, "one"))
+    assert os.path.exists(handed_at(folder, "one"))

@@ -13,7 +13,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
 from mixmark.harness.contracts.protocols import DeviceLoad, Request, Watcher
-from mixmark.harness.contracts.schema import AcceleratorConditions, Device
+from mixmark.harness.contracts.schema import AcceleratorConditions, Device, Domain
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
 from mixmark.harness.measure.audit import Auditor
@@ -21,7 +21,7 @@ from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
 from mixmark.harness.worker import plugin_process
-from mixmark.harness.worker.messages import SuiteChoice
+from mixmark.harness.worker.messages import MeterCalls, SuiteChoice
 from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of, suite_of, watcher_of
 from tests.fakes.watchers import ID
 from tests.fakes.workers import FAKES
@@ -83,6 +83,30 @@ def test_a_plugin_cannot_replace_the_comparison_of_outputs(
     pid = int(where(monkeypatch))
     assert pid != os.getpid()
     assert Auditor.__dict__["_compared"] is own
+
+
+def test_a_plugin_that_was_ended_is_started_anew_by_its_next_call(tmp_path: Path) -> None:
+    """Its process is gone meanwhile, and a meter is asked for its domains again before it is read."""
+    body = "import os\nfrom mixmark.harness.contracts.protocols import Sample\nclass Mine:\n  name = 'mine'\n"
+    body += "  def __init__(self, options): self.asked = None\n"
+    body += "  def domains(self, devices):\n    self.asked = [each.id for each in devices]\n    return []\n"
+    body += "  def read(self, domain): return [Sample(float(self.asked == ['cpu:0']), os.getpid())]\n"
+    calls = {"domains": 30.0, "read": 30.0}
+    meter: Any = plugin_process.PluginProxy(written(tmp_path, "meters", body), MeterCalls, calls)
+    assert list(meter.domains((CPU,))) == []
+    before, spent_ns = meter.pid, meter.cpu_ns
+    plugin_process.end_all()
+    assert not psutil.pid_exists(before) and meter.cpu_ns >= spent_ns
+    meter.resume()
+    assert meter.pid != before and psutil.pid_exists(meter.pid)
+    assert 0 <= meter.cpu_ns - spent_ns < 1e8, "to start it anew is not what it costs to be read"
+    facts = {"id": "mine/a", "meter": "mine", "covers": ("cpu:0",), "boundary": "devices", "quantity": "power"}
+    domain = Domain.model_validate(facts | {"method": "counter", "source": "mine"})
+    assert [(each.at_ns, each.value) for each in meter.read(domain)] == [(meter.pid, 1.0)]
+    meter.end()
+    plugin_process.end_all()
+    meter.resume()
+    assert not psutil.pid_exists(meter.pid), "it was ended for good"
 
 
 def test_built_in_plugins_run_here() -> None:

@@ -49,6 +49,7 @@ from mixmark.harness.record.store import Store
 from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Call, Garbled, P, read, serve, write_call
 from mixmark.harness.worker.messages import StageName
+from mixmark.harness.worker.plugin_process import end_all
 
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
 AT_ONCE = (AgentCalls.ping, AgentCalls.grant)  # served also while another call is
@@ -148,6 +149,9 @@ class Agent(AgentCalls):
 
     def free_memory(self) -> dict[str, int]:
         return dict(LocalExecutor(self._equipment, self._folder, self._meters).pool_bytes(self._devices))
+
+    def end_plugins(self) -> None:
+        end_all()
 
     def measure_idle(self, *, seconds: float, begins: bool) -> None:
         if begins:

@@ -30,7 +30,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
-from mixmark.harness.measure.audit import kept_at
+from mixmark.harness.measure.audit import handed_at
 from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.executor import (
     PhaseEvent,
@@ -47,6 +47,7 @@ from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
 from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Call, Failed, Garbled
+from mixmark.harness.worker.plugin_process import end_all
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ class Cluster:
 
     def current_power(self) -> CurrentPower | None:
         return None
+
+    def end_plugins(self) -> None:
+        """Of the agents too: one may run on this machine. Outputs are drawn and compared here alone."""
+        end_all()
+        self.agents.call(AgentCalls.end_plugins, self.agents.present)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """The hosts on one machine share its main memory equally."""
@@ -133,7 +139,7 @@ class Cluster:
             self.hosts.call(AgentCalls.measure_idle, self.hosts.present, seconds=seconds, begins=begins)
 
     def _received(self, name: str, reply: messages.PhaseMeasured, clock: Clock, request: PhaseRequest) -> list[Record]:
-        """The records of a host, with the run's names and clock. Moves their audited outputs and logs to the result's
+        """The records of a host, with the run's names and clock. Moves their outputs and logs to the result's
         folder. Raises MixmarkError, ValueError or OSError if they cannot be used."""
         folder = self.hosts[name].folder
         missing = {share.key: share for share in request.phase.shares if _is_of(name, share)}
@@ -146,8 +152,8 @@ class Cluster:
         if missing and request.phase.placement is None:  # of a mix a share may have had nothing to do
             raise ValueError(f"{min(missing)} is missing")
         for record in records:
-            if (outputs := kept_at(folder, record.key)).exists():
-                shutil.move(outputs, kept_at(self.folder, record.key))
+            if (outputs := handed_at(folder, record.key)).exists():
+                shutil.move(outputs, handed_at(self.folder, record.key))
         (self.folder / "logs").mkdir(exist_ok=True)
         for log in (folder / "logs").iterdir():
             shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")

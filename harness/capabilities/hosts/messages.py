@@ -104,6 +104,9 @@ class AgentCalls(Protocol):
     def free_memory(self) -> dict[str, int]:
         """How many bytes of each memory pool may be filled."""
 
+    def end_plugins(self) -> None:
+        """Ends the processes of all plugins until the next phase."""
+
     def measure_idle(self, *, seconds: float, begins: bool) -> None:
         """Lets the meters read an idle host. begins: a phase follows, so the meters begin to keep samples."""
 
@@ -155,7 +158,7 @@ class PhaseReports(Protocol):
 
 class LeaderCalls(PhaseReports, Protocol):
     def file_part(self, *, name: str, base64: str) -> None:
-        """The next part of a file: `<key>.npz`, `<key>.outputs.npz` and `<phase>.energy.npz` as in a result folder, and
+        """The next part of a file: `<key>.npz`, `<key>.handed.npz` and `<phase>.energy.npz` as in a result folder, and
         `<name>.log` of a worker."""
 
 

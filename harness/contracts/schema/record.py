@@ -244,7 +244,8 @@ class Audit(Fact):
     problem: str = ""
     """Why an output could not be compared; empty if all outputs were compared."""
     sha256: str = ""
-    """The hash of the file of the audited outputs, from the time of the draw; empty if none were drawn."""
+    """The hash of the file of the audited outputs; before the draw, of all outputs that were kept. Empty if there is
+    none."""
     software: dict[str, str] = {}
     """The versions of Python, numpy and torch of the auditor's process."""
 

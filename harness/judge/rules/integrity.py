@@ -240,14 +240,28 @@ def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     noticed=warning("{phase} was begun more often than it was recorded", "let a run go to its end"),
 )
 def begun_once(evidence: Evidence) -> Iterator[Finding]:
-    """Each run and each level of the mix was begun once. One that began and left no record may have been ended because
-    of what it showed."""
+    """Each window but those of probes and screening runs was begun once. One that began and left no record may have
+    been ended because of what it showed."""
     result = evidence.result
     recorded = {record.phase for record in result.records}
     for phase in result.phases:
         times = result.begun.count(phase.name)
-        if phase.placement is not None and times > (phase.name in recorded):
+        if phase.purpose not in ("probe", "screening") and times > (phase.name in recorded):
             yield found("begun_once", phase=phase.name, times=times)
+
+
+@room.rule(
+    warning("it was resumed {times:counted time} after its first solo window"),
+    unranked=warning("it was resumed {times:counted time} after its first solo window"),
+    noticed=warning("the run was resumed", "let a run go to its end"),
+)
+def run_at_once(evidence: Evidence) -> Iterator[Finding]:
+    """The run was not resumed after its first solo window. Its folder may be changed while no run goes on, so what a
+    resumed run began before is not known."""
+    records = evidence.result.records
+    solo = [not record.screening and record.scenario != "probe" for record in records]
+    if times := sum(any(solo[:count]) for count in evidence.result.resumed):
+        yield found("run_at_once", times=times)
 
 
 @room.rule(

@@ -72,8 +72,8 @@ def test_a_stage_is_derived_from_the_output_before_and_begins_after_it(tmp_path:
     assert sum(len(steps) == 2 for steps in steps_of(WORK, records).values()) > 10
     for record in records:
         assert record.audit is not None and record.seed is not None and not record.audit.problem
-        with np.load(audit.kept_at(tmp_path, record.key)) as kept:
-            (before,), (serial,), (output,) = kept["previous_digests"], kept["serials"], kept["outputs"]
+        kept = audit.draw(audit.handed_at(tmp_path, record.key), record.audit.sha256)
+        (before,), (serial,), (output,) = kept["previous_digests"], kept["serials"], kept["outputs"]
         assert before.any() == (record.route.suite == "high")
         followed = before.tobytes() if before.any() else b""
         assert output.tolist() == [nonce(record.seed, int(serial), followed)] * 2
@@ -109,9 +109,9 @@ def test_a_stage_continues_the_output_of_the_stage_before(
     low, high = sorted(chained(tmp_path, carried=True, slots=slots), key=ran)
     assert low.audit and high.audit and low.seed and (low.audit.problem, high.audit.problem) == ("", "")
     assert high.completions is not None and len(high.completions) > 10
-    with np.load(audit.kept_at(tmp_path, high.key)) as kept:
-        (given,), (number,), (output,) = kept["taken"], kept["taken_serials"], kept["outputs"]
-        (before,) = kept["previous_digests"]
+    kept = audit.draw(audit.handed_at(tmp_path, high.key), high.audit.sha256)
+    (given,), (number,), (output,) = kept["taken"], kept["taken_serials"], kept["outputs"]
+    (before,) = kept["previous_digests"]
     assert given.tolist() == output.tolist() == [nonce(low.seed, int(number))] * 2
     assert outputs.digest(int(number), given.tobytes()) == before.tobytes()
     assert (low.carried_ns, high.carried_ns) == (1_000_000, 2_000_000)

@@ -477,3 +477,18 @@ def test_a_record_that_was_not_compared_with_its_suite_is_a_warning() -> None:
     evidence = gather(result(cell()), {cell().key: "it is not installed"})
     found = map(facts, integrity.suites_verified(evidence))
     assert list(found) == [says("suites_verified", cell().key, why="it is not installed")]
+
+
+def test_a_solo_window_is_begun_once_and_a_run_is_not_resumed_after_it() -> None:
+    """A probe and a screening run may be begun again, and a run may be resumed before its first solo window."""
+    one = record("b", "llm", "token", closed_loop([[100]]))
+
+    def told(begun: int, resumed: tuple[int, ...] = (), screening: bool = False) -> list[Any]:
+        phase = Phase.model_construct(name=one.phase, purpose="screening" if screening else "solo", tasks=())
+        update = {"phases": (phase,), "begun": (one.phase,) * begun, "resumed": resumed}
+        evidence = gather(result(one.model_copy(update={"screening": screening})).model_copy(update=update))
+        return [each.values for rule in (integrity.begun_once, integrity.run_at_once) for each in rule(evidence)]
+
+    assert told(1) == told(1, (0, 0)) == told(2, (1,), screening=True) == []
+    assert told(2) == [{"phase": one.phase, "times": 2}]
+    assert told(1, (0, 1)) == [{"times": 1}]
