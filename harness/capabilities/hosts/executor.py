@@ -79,7 +79,7 @@ class Cluster:
     def end_plugins(self) -> None:
         """Of the agents too: one may run on this machine. Outputs are drawn and compared here alone."""
         end_all()
-        self.agents.call(AgentCalls.end_plugins, self.agents.present)
+        self.hosts.call(AgentCalls.end_plugins, self.hosts.present)
 
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """The hosts on one machine share its main memory equally."""

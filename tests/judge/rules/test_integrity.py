@@ -18,6 +18,7 @@ from mixmark.harness.contracts.schema import (
     Device,
     Failure,
     Gate,
+    Phase,
     Record,
 )
 from mixmark.harness.contracts.seeds import schedule
