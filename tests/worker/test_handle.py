@@ -62,10 +62,13 @@ def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
         opened(acme)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
         compare = acme.call(AdapterCalls.compare_outputs, 2, per_stage=True)
-        assert compare(key="a", batch=1, pool=0, seeds=(7,) * 6, outputs=str(file), sha256=sha256).values == (0.0,) * 6
+        assert (
+            compare(key="a", batch=1, pool=0, seeds=dict.fromkeys(range(6), 7), outputs=str(file), sha256=sha256).values
+            == (0.0,) * 6
+        )
         compare = acme.call(AdapterCalls.compare_outputs, 2)
         with pytest.raises(WorkerFailed, match="no reply within 2 s while auditing"):
-            compare(key="a", batch=1, pool=0, seeds=(7,) * 6, outputs=str(file), sha256=sha256)
+            compare(key="a", batch=1, pool=0, seeds=dict.fromkeys(range(6), 7), outputs=str(file), sha256=sha256)
 
 
 @pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("7", "7")])
