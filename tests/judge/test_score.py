@@ -440,8 +440,8 @@ def loaded(told: Result, *phases: str) -> Result:
     return told.model_copy(update={"records": records})
 
 
-@pytest.mark.parametrize("feeds", [60, 240])  # a slower run and a faster one
-def test_a_disturbed_run_counts_for_nothing_whatever_its_figure(feeds: int) -> None:
+@pytest.mark.parametrize("feeds", [110, 240])  # a run that is slower by less than a tenth, and a faster one
+def test_a_disturbed_run_counts_for_nothing_if_its_load_explains_its_figure(feeds: int) -> None:
     others = {**FEEDS, ("diffusion", "gpu:0"): (feeds, 1)}
     told = of(run("mixed.0"), run("mixed.1", feeds=others), run("mixed.2"))
     found = scored(loaded(told, "mixed.1"))
@@ -451,6 +451,8 @@ def test_a_disturbed_run_counts_for_nothing_whatever_its_figure(feeds: int) -> N
     assert [each.phase for each in found.runs] == ["mixed.0", "mixed.1", "mixed.2"], "all are shown"
     assert found.left_out == ("mixed.1",)
     assert scored(loaded(told)).left_out == ()
+    slow = run("mixed.1", feeds={**FEEDS, ("diffusion", "gpu:0"): (100, 1)})
+    assert scored(loaded(of(run("mixed.0"), slow, run("mixed.2")), "mixed.1")).left_out == ()
 
 
 def test_what_is_left_out_is_said_and_disturbs_nothing() -> None:

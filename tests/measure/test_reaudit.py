@@ -75,7 +75,7 @@ def test_outputs_that_were_replaced_are_found(shell: Shell, inline: None) -> Non
         outputs = dict(stored)
     np.savez_compressed(path, **outputs | {"outputs": outputs["outputs"] + 1})
     change(shell)
-    assert "was changed after they were drawn" in audited(shell, 1)["problem"]
+    assert "was changed after it was written" in audited(shell, 1)["problem"]
     audit = json.loads((shell.folder / "out/result.json").read_text())["records"][0]["audit"]
     change(shell, audit={**audit, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
     assert "wrong outputs" in audited(shell, 1)["problem"]
