@@ -1,7 +1,7 @@
 """A whole run: measures the planned phases until the stages plan no further phase, and audits their outputs.
 
-Outputs of the solo measurements are audited before the mix is planned, because no route that fails may be in it. From
-then on no plan depends on an audit, and all other outputs are audited once, after the last window.
+Outputs of the solo measurements are audited before the mix is planned, because no route that fails may be in it. The
+outputs of all mixed phases are audited once, after the last of them and of what takes turns with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,15 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.measure.audit import Auditor, pending
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
-from mixmark.harness.measure.stages import Outlook, RunState, makes_up_for, next_steps, stage_of
+from mixmark.harness.measure.stages import (
+    MixedRuns,
+    Outlook,
+    RunState,
+    makes_up_for,
+    next_steps,
+    stage_of,
+    stages,
+)
 from mixmark.harness.plan.presets import Preset
 from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
@@ -107,7 +115,7 @@ class Benchmark:
         planned = True
         while planned:
             self._measure_planned()
-            if not any(phase.placement for phase in self.result.phases):
+            if not self._mixing():
                 self._audit()
             planned = self._plan()
         self._audit()
@@ -158,9 +166,19 @@ class Benchmark:
         else:
             self._notify(event)
 
+    def _state(self) -> RunState:
+        return RunState(self.result, self._preset, self._executor.pool_bytes(self.result.devices))
+
+    def _mixing(self) -> bool:
+        """Whether a mixed phase, or one that takes turns with them, comes next. Its plan depends on no audit."""
+        state = self._state()
+        turns = [stage for stage in stages(self.result) if stage.takes_turns or isinstance(stage, MixedRuns)]
+        steps = [step for stage in turns for step in stage.next(state)] if state.mixed else ()
+        return any(isinstance(step, Phase) for step in steps)
+
     def _plan(self) -> bool:
         """Plans the next phases. Returns whether there are any."""
-        state = RunState(self.result, self._preset, self._executor.pool_bytes(self.result.devices))
+        state = self._state()
         found = next_steps(state)
         phases = [step for step in found if isinstance(step, Phase)]
         self._extend("absent", *(step for step in found if isinstance(step, Absent)))  # found again by a resumed run

@@ -645,7 +645,7 @@ class Reopening(Skipping):
 
     def start(self) -> None:
         def measure(real: Any, service: Any, *, key: str, **arguments: Any) -> None:
-            service.parent.call(ParentCalls.stage, key=key, name="measuring")
+            service.parent.call(ParentCalls.stage, name="measuring")
             real(service, key=key, **arguments)
 
         around(child.AdapterService, "measure", measure)

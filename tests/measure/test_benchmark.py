@@ -19,6 +19,7 @@ from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store
+from mixmark.harness.worker import sealed
 from tests.cli.shell import ROOT, Shell
 from tests.fakes.folders import with_outputs
 from tests.golden import sample
@@ -179,6 +180,7 @@ def measured_alone(folder: Path, devices: str) -> None:
             "phases": phases,
             "mix": Mix(name="duo", tier="smoke", units={"low": 10, "high": 10}),
             "finished": False,
+            "code": dict(sealed.own().files),
         }
     )
     audit = Audit(gate=Gate(metric="difference", at_most=0.5), finished=9, feeds=(0,), values=(0.0,))

@@ -78,7 +78,7 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (
         AdapterCalls,
         AdapterCalls.compare_outputs,
-        {"batch": 1, "pool": 2, "seeds": (1, 2**62), "outputs": "a", "sha256": "12ab"},
+        {"batch": 1, "pool": 2, "seeds": {0: 1, 7: 2**62}, "outputs": "a", "sha256": "12ab"},
         messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
     ),
     (
