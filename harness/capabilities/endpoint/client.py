@@ -14,7 +14,7 @@ import ssl
 import statistics
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -172,13 +172,23 @@ class Client:
         self, method: str, path: str, patience_s: float, body: Mapping[str, object] | None = None
     ) -> Iterator[Response]:
         """The reply to a request. Network errors become MixmarkErrors, also while it is read."""
-        url = self.address.url.rstrip("/") + path
-        with (
-            self._errors_explained(patience_s),
-            self._http.stream(method, url, json=body, timeout=patience_s) as reply,
-        ):
+        with self._errors_explained(patience_s), ExitStack() as stack:
+            reply = self._begun(stack, method, path, patience_s, body)
             self.server = self.clean(reply.headers.get("Server", ""))
             yield reply
+
+    def _begun(
+        self, stack: ExitStack, method: str, path: str, patience_s: float, body: Mapping[str, object] | None
+    ) -> Response:
+        """The head of a reply. A request is sent once more if the connection ends before it: the server may have closed
+        a connection that was kept just when the request left."""
+        import httpx2
+
+        url = self.address.url.rstrip("/") + path
+        try:
+            return stack.enter_context(self._http.stream(method, url, json=body, timeout=patience_s))
+        except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+            return stack.enter_context(self._http.stream(method, url, json=body, timeout=patience_s))
 
     def _parsed(self, data: bytes) -> Any:
         """The data of an event; `[DONE]` unchanged. Raises MixmarkError for an error that the server reports."""

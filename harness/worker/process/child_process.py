@@ -92,6 +92,11 @@ class ChildProcess(ConnectedProcess):
     threads may send, and one at a time may receive.
     """
 
+    # declared here, because a type checker for Windows reads no further than the refusal below
+    _kills: int
+    _killed_here: bool
+    _sending: threading.Lock
+
     def __init__(
         self,
         python: str,
