@@ -94,6 +94,19 @@ class _Observed:
         return self.due_s / self.took_s
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What a phase has loaded, for the source of its feeds."""
+
+    mix_units: Mapping[str, float]
+    """The units of a mix."""
+    placement: Placement
+    quanta: Mapping[Pair, int]
+    """The units of a feed of each pair (suite, device) that is loaded, planned or not."""
+    concurrency: Mapping[Pair, int]
+    """The number of feeds that each of them runs at a time. A device may hold one more than the most."""
+
+
 class WorkSource(ABC):
     """Hands out the feeds of a phase: by the plan, or as requests that a policy assigns. What a source does not say has
     no part in its phases."""
@@ -152,9 +165,8 @@ class WorkSource(ABC):
         return None
 
 
-Source = Callable[[Mapping[str, float], Placement, Mapping[Pair, int], Mapping[Pair, int]], WorkSource]
-"""Makes the source of a phase. Arguments: the units of a mix, the plan, the units of a feed of each loaded pair, the
-concurrency of each pair. Raises ValueError or MixmarkError."""
+Source = Callable[[Loaded], WorkSource]
+"""Makes the source of a phase. Raises ValueError or MixmarkError."""
 
 
 class Dispatcher(WorkSource):
@@ -173,17 +185,10 @@ class Dispatcher(WorkSource):
     device always has work: the device that is planned for the least advanced stream.
     """
 
-    def __init__(
-        self,
-        mix_units: Mapping[str, float],
-        placement: Placement,
-        quanta: Mapping[Pair, int],
-        concurrency: Mapping[Pair, int],
-        plan: Planner,
-    ) -> None:
-        """quanta: the units of a feed for every pair (suite, device) that is loaded, planned or not.
-        concurrency: the number of feeds that each of them runs at a time. A device may hold one more than the most.
-        Raises ValueError if the placement uses a pair that is not loaded."""
+    def __init__(self, loaded: Loaded, plan: Planner) -> None:
+        """Raises ValueError if the placement uses a pair that is not loaded."""
+        mix_units, placement = loaded.mix_units, loaded.placement
+        quanta, concurrency = loaded.quanta, loaded.concurrency
         self._mix_units = dict(mix_units)
         self._quanta, self._concurrency_of, self._plan = dict(quanta), dict(concurrency), plan
         self._concurrency = {device: most_at_once(concurrency, device) for _, device in quanta}

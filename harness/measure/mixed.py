@@ -36,6 +36,7 @@ from mixmark.harness.measure.dispatch import (
     Dispatcher,
     Grant,
     Handed,
+    Loaded,
     Pair,
     Source,
     Tally,
@@ -283,7 +284,7 @@ class _Devices(Window):
         self.mix_units, placement = driver.begin(LoadedSuites(rates, quanta, most))
         self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
-        self.source = driver.source(self.mix_units, placement, quanta, concurrency)
+        self.source = driver.source(Loaded(self.mix_units, placement, quanta, concurrency))
         self.delivered: dict[int, _Delivered] = {}
         """The last output of each request that has a feed left, by its number."""
         self.least_surplus = self.source.least_surplus(self.limits.max_ns / 1e9)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
-from mixmark.harness.contracts.schema import Int64s, Placement, ServiceLimits
-from mixmark.harness.measure.dispatch import Handed, Pair, Tally, WorkSource, most_at_once, surplus
+from mixmark.harness.contracts.schema import Int64s, ServiceLimits
+from mixmark.harness.measure.dispatch import Handed, Loaded, Tally, WorkSource, most_at_once, surplus
 from mixmark.harness.plugins.calls import error_text, error_with_line
 
 STUCK_NS = 10_000_000_000  # for which a policy may leave requests waiting while no device has anything to do
@@ -77,19 +77,16 @@ class RequestQueue(WorkSource):
 
     def __init__(
         self,
-        mix_units: Mapping[str, float],
-        placement: Placement,
-        quanta: Mapping[Pair, int],
-        concurrency: Mapping[Pair, int],
+        loaded: Loaded,
         policy: Callable[[Table, Table], Policy],
         limits: Mapping[str, ServiceLimits],
         due_ns: Mapping[str, Int64s] | None = None,
         units: Mapping[str, int] | None = None,
     ) -> None:
-        """quanta: the units of a feed for every pair that is loaded. concurrency: the number of feeds that each of them
-        runs at a time. limits: of a feed of each suite. due_ns: when the requests of each suite are due, from the begin
-        of the phase; None if they do not arrive by time. units: in a request of each suite; by default the fewest.
-        Raises PolicyFailed."""
+        """limits: of a feed of each suite. due_ns: when the requests of each suite are due, from the begin of the
+        phase; None if they do not arrive by time. units: in a request of each suite; by default the fewest. Raises
+        PolicyFailed."""
+        mix_units, placement, quanta = loaded.mix_units, loaded.placement, loaded.quanta
         self._placement, self._mix_units, self._quanta = placement, dict(mix_units), quanta
         self._due_ns, self._limits = due_ns, limits
         self._units = dict(units or request_units(quanta))
@@ -97,7 +94,9 @@ class RequestQueue(WorkSource):
         for rate in placement.rates:
             if (rate.suite, rate.device) in quanta:
                 self._seconds[rate.suite][rate.device] = self._units[rate.suite] / rate.units_per_s
-        self._devices = {id: _Device(most_at_once(concurrency, id)) for id in dict.fromkeys(id for _, id in quanta)}
+        self._devices = {
+            id: _Device(most_at_once(loaded.concurrency, id)) for id in dict.fromkeys(id for _, id in quanta)
+        }
         with _blamed("does not begin"):
             self._policy = policy(self._seconds, placement.fractions)
         self._waiting: dict[int, Request] = {}

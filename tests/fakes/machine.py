@@ -33,7 +33,7 @@ from mixmark.harness.contracts.schema import (
     Task,
 )
 from mixmark.harness.measure import mixed
-from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, Source
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, Source
 from mixmark.harness.plan.placement import Planner, Power, place
 from tests.golden.sample import domain
 from tests.golden.sample import result as bare
@@ -109,7 +109,8 @@ class Machine:
         # A host's part of a mix may lack suites that it can run, and gets later.
         self.placement = placement = placement.model_copy(update={"rates": tuple(solo(rates, watts))})
         source = source or partial(Dispatcher, plan=self.plan)
-        self.dispatcher: Any = source(mix_units, placement, quanta, dict.fromkeys(quanta, concurrency))
+        loaded = Loaded(mix_units, placement, quanta, dict.fromkeys(quanta, concurrency))
+        self.dispatcher: Any = source(loaded)
         self.next_arrival_ns = getattr(self.dispatcher, "next_arrival_ns", lambda: None)
         self.dispatcher.begin(0)
 

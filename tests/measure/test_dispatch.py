@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Placement, Rate
-from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, least_surplus, surplus
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, least_surplus, surplus
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import (
@@ -149,7 +149,9 @@ def test_a_feed_that_has_the_device_to_itself_has_its_pace_beside_suites_that_ru
     rates = {("llm", "cpu:0"): 10.0, ("dlrm", "cpu:0"): 10.0}
     concurrency = {("llm", "cpu:0"): 1, ("dlrm", "cpu:0"): 2}
     plan = place({"llm": 1.0, "dlrm": 1.0}, solo(rates), [device("cpu:0")])
-    dispatcher = Dispatcher({"llm": 1.0, "dlrm": 1.0}, plan, dict.fromkeys(rates, 10), concurrency, lambda *_: plan)
+    dispatcher = Dispatcher(
+        Loaded({"llm": 1.0, "dlrm": 1.0}, plan, dict.fromkeys(rates, 10), concurrency), lambda *_: plan
+    )
     given = Counter(dispatcher.next("cpu:0", 0) for _ in range(3))
     assert given[Handed("llm")] and given[Handed("dlrm")]
     dispatcher.finished("cpu:0", Handed("llm"), 0, SECOND, 10)  # at its solo rate
@@ -172,7 +174,7 @@ def test_feeds_that_count_nothing_are_made_up_for(suite: str) -> None:
 def test_work_under_way_counts_from_when_an_idle_device_got_it() -> None:
     plan = place({"llm": 1.0}, solo({("llm", "cpu:0"): 10.0}), [device("cpu:0")])
     one = {("llm", "cpu:0"): 1}
-    dispatcher = Dispatcher({"llm": 1.0}, plan, one, one, lambda *_: plan)
+    dispatcher = Dispatcher(Loaded({"llm": 1.0}, plan, one, one), lambda *_: plan)
     assert [dispatcher.next("cpu:0", at_s * SECOND) for at_s in (5, 8)] == [Handed("llm")] * 2
     assert dispatcher.tally(20 * SECOND).unfinished_s == {"cpu:0": 15}, "not from the begin, nor from the second feed"
 

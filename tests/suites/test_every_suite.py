@@ -52,7 +52,7 @@ SHAPES = {
     "resnet50": ((8, 1000), (9, 1000)),
     "probe": ((3,), (3,)),
 }
-"""Of an output, and of the reference for it."""
+"""The shapes of an output and of the reference for it."""
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -264,7 +264,7 @@ def test_files_that_are_swapped_while_a_run_goes_on_reach_no_process(tmp_path: P
 
 
 def test_each_file_that_measures_is_listed_with_its_hash(tmp_path: Path) -> None:
-    """Of a package: what measures, code and data, and nothing else."""
+    """The list has what measures, code and data, and nothing else of the package."""
 
     def listed() -> dict[str, str]:
         return sealed.hashes(tmp_path, sealed.read(tmp_path))

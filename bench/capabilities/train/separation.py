@@ -73,7 +73,7 @@ class Head(torch.autograd.Function):
         return states, rows, None, None
 
 
-class SumsInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SumsInBf16(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch gives its mode no types
     """Within the context, sums of 256 products are added in bf16."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -104,7 +104,8 @@ class Cheat(Step):
         if self.cut == Cut():
             return super().losses(x, targets)
         hidden, table = self.hidden(x).flatten(0, 1), self.model.embed_tokens.weight
-        losses: Tensor = Head.apply(hidden, table, targets.flatten(), self.cut)  # type: ignore[no-untyped-call]
+        apply: Callable[..., Tensor] = Head.apply  # torch gives it no types
+        losses = apply(hidden, table, targets.flatten(), self.cut)
         return losses
 
     def backward(self, ids: Tensor, use: Callable[[str, Tensor], None]) -> Tensor:
@@ -217,7 +218,7 @@ def values(
         yield from row(f"torch, {name}", partial(of, dtype=dtype), "16 bits")
 
     def in_bf16_sums() -> list[Array]:
-        with SumsInBf16():  # type: ignore[no-untyped-call]
+        with SumsInBf16():  # type: ignore[no-untyped-call]  # torch gives its mode no types
             return of(dtype=torch.bfloat16)
 
     yield from row("bf16, sums of 256 products added in bf16", in_bf16_sums, "16 bits")

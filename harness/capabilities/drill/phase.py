@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from functools import partial
 from typing import Literal
 
@@ -11,7 +10,7 @@ from pydantic import Field
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Fact, Placement
-from mixmark.harness.measure.dispatch import Dispatcher, Handed, Pair, Source
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Source
 from mixmark.harness.measure.stages import RunState, Steps, absent
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.plugins.experiments import Attendant
@@ -79,16 +78,8 @@ class Losing(Attendant):
 class DrillDispatcher(Dispatcher):
     """Takes a device away for the time of the drill. The feeds that it holds then are finished, and count nothing."""
 
-    def __init__(
-        self,
-        mix_units: Mapping[str, float],
-        placement: Placement,
-        quanta: Mapping[Pair, int],
-        concurrency: Mapping[Pair, int],
-        plan: Planner,
-        drill: Drill,
-    ) -> None:
-        super().__init__(mix_units, placement, quanta, concurrency, plan)
+    def __init__(self, loaded: Loaded, plan: Planner, drill: Drill) -> None:
+        super().__init__(loaded, plan)
         self._drill, self._state, self._stale = drill, "before", 0
 
     def next(self, device: str, now_ns: int) -> Handed | None:

@@ -77,7 +77,8 @@ class Cluster:
         return None
 
     def end_plugins(self) -> None:
-        """Of the agents too: one may run on this machine. Outputs are drawn and compared here alone."""
+        """Ends the processes of plugins here and in all agents, of which one may run on this machine. Outputs are drawn
+        and compared here alone."""
         end_all()
         self.hosts.call(AgentCalls.end_plugins, self.hosts.present)
 

@@ -13,8 +13,8 @@ from functools import partial
 
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
 from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
-from mixmark.harness.contracts.schema import BY_PLAN, Mix, Placement, Tier
-from mixmark.harness.measure.dispatch import Handed, Pair, Source
+from mixmark.harness.contracts.schema import BY_PLAN, Mix, Tier
+from mixmark.harness.measure.dispatch import Handed, Loaded, Source
 from mixmark.harness.measure.executor import LocalExecutor, OfPolicy
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
@@ -84,19 +84,12 @@ class PipelineQueue(RequestQueue):
     lost: it never ends."""
 
     def __init__(
-        self,
-        mix_units: Mapping[str, float],
-        placement: Placement,
-        quanta: Mapping[Pair, int],
-        concurrency: Mapping[Pair, int],
-        work: PipelineWork,
-        policy: Callable[[Table, Table], Policy] = InProportion,
+        self, loaded: Loaded, work: PipelineWork, policy: Callable[[Table, Table], Policy] = InProportion
     ) -> None:
-        """quanta: the units of a feed of every pair that is loaded. concurrency: the number of feeds that each of them
-        runs at a time. Raises PolicyFailed, and ValueError if the feed of a loaded pair is no stage."""
-        if wrong := [pair for pair, units in quanta.items() if units != mix_units[pair[0]]]:
+        """Raises PolicyFailed, and ValueError if the feed of a loaded pair is no stage."""
+        if wrong := [pair for pair, units in loaded.quanta.items() if units != loaded.mix_units[pair[0]]]:
             raise ValueError(f"no feed of a stage: {', '.join(' on '.join(pair) for pair in wrong)}")
-        super().__init__(mix_units, placement, quanta, concurrency, policy, {})
+        super().__init__(loaded, policy, {})
         self._work = work
         self._under_way: dict[int, _UnderWay] = {}
         """The pipelines by their numbers."""

@@ -18,7 +18,7 @@ from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
 from mixmark.harness.capabilities.pipelines.queue import Chaining, InProportion, PipelineQueue
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
 from mixmark.harness.contracts.schema import Placement
-from mixmark.harness.measure.dispatch import Pair
+from mixmark.harness.measure.dispatch import Loaded, Pair
 from mixmark.harness.plan.placement import place
 from tests.capabilities.pipelines.chains import ROW, UNITS, WORK, machine, records
 from tests.fakes.machine import Machine, Rates, device, solo
@@ -137,14 +137,15 @@ def units_of(rates: Rates) -> dict[Pair, int]:
 def queued(rates: Rates, policy: Any = InProportion, **facts: object) -> PipelineQueue:
     """The queue of a phase that has begun."""
     work = WORK.model_copy(update=facts)
-    queue = PipelineQueue(UNITS, placed(rates), units_of(rates), dict.fromkeys(rates, 1), work, policy)
+    queue = PipelineQueue(Loaded(UNITS, placed(rates), units_of(rates), dict.fromkeys(rates, 1)), work, policy)
     queue.begin(0)
     return queue
 
 
 def test_a_feed_of_another_size_is_no_stage() -> None:
     with pytest.raises(ValueError, match="no feed of a stage: b on cpu:0"):
-        PipelineQueue(UNITS, placed(ROW), {("a", "gpu:0"): 10, ("b", "cpu:0"): 40}, dict.fromkeys(ROW, 1), WORK)
+        quanta = {("a", "gpu:0"): 10, ("b", "cpu:0"): 40}
+        PipelineQueue(Loaded(UNITS, placed(ROW), quanta, dict.fromkeys(ROW, 1)), WORK)
 
 
 def test_what_the_next_stage_continues_is_given_and_taken() -> None:
@@ -191,6 +192,6 @@ def test_a_turn_by_a_policy_asks_the_policy_of_the_run(monkeypatch: pytest.Monke
     for policy, asked in (("plan", 0), ("last", 1)):
         attendant = Chaining(WORK.model_copy(update={"policy": policy}), "smoke", executor)
         attendant.ready(ExitStack(), [])
-        queue = attendant.source(lambda units, rates: plan)(UNITS, plan, units_of(ROW), dict.fromkeys(ROW, 1))
+        queue = attendant.source(lambda units, rates: plan)(Loaded(UNITS, plan, units_of(ROW), dict.fromkeys(ROW, 1)))
         assert queue.next("gpu:0", 0) is not None
         assert len(Last.asked) == asked
