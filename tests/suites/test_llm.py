@@ -214,6 +214,21 @@ def test_bf16_passes(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
     assert judged(audit, Eager(suite, torch.bfloat16)(feed)) < at_most(suite, "bf16")
 
 
+def test_fp16_passes_for_bf16_and_not_for_fp32(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    suite, _, _, feed = audit
+    value = judged(audit, Eager(suite, torch.float16)(feed))
+    assert at_most(suite, "fp32") < value < at_most(suite, "bf16")
+
+
+def test_tokens_without_hidden_states_pass_as_int8_at_most(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+    suite, session, _, feed = audit
+    tokens = session(feed)[:, 0].astype(np.int64)
+    value = judged(audit, tokens)
+    assert at_most(suite, "bf16") < value <= at_most(suite, "int8")
+    tokens[77] = 7
+    assert judged(audit, tokens) > at_most(suite, "int8")
+
+
 def worst_of_three(
     audit: tuple[Suite, Eager, Eager, Feed], rounding: Callable[[Any, str], Any], precision: str
 ) -> float:
@@ -230,15 +245,19 @@ def test_fp8_passes_and_rounds_much_more_than_bf16(audit: tuple[Llm, Eager, Eage
     assert 5 * bf16 < fp8 < at_most(audit[0], "fp8")
 
 
-@pytest.mark.parametrize(("weight_class", "declared"), [(16, "bf16"), (8, "int8")])
-def test_weights_of_four_bits_fail_where_more_were_declared(weight_class: WeightClass, declared: str) -> None:
+@pytest.mark.parametrize(
+    ("weight_class", "declared", "bits", "times"), [(16, "bf16", 8, 1.2), (16, "bf16", 4, 3), (8, "int8", 4, 3)]
+)
+def test_weights_of_fewer_bits_than_declared_fail(
+    weight_class: WeightClass, declared: str, bits: int, times: float
+) -> None:
     suite = Llm("smoke", {}, weight_class)
     session, feed = Eager(suite), suite.feeds(1, 0)(0)
     for weight in session.module.state_dict().values():
-        weight.copy_(integers(weight, 4) if weight.dim() == 2 else weight)
+        weight.copy_(integers(weight, bits) if weight.dim() == 2 else weight)
     output = session(feed)
     audit = suite, session, Eager(suite.reference()), feed
-    assert judged(audit, output) > 3 * at_most(suite, declared)
+    assert judged(audit, output) > times * at_most(suite, declared)
 
 
 def test_weights_of_four_bits_lose_nothing_where_four_were_declared() -> None:

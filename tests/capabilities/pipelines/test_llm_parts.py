@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from bench.separation import integers
 from mixmark.harness.capabilities.pipelines.llm_parts import Decode, Part, Prefill
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Continues, Feed
@@ -50,6 +51,19 @@ def test_decoding_is_judged_by_what_it_was_given(cache: Array) -> None:
 
     assert judged(feed) < 1e-5
     assert judged({**feed, "cache": decode.feeds(1, 0)(0)["cache"]}) > 0.1
+
+
+def test_weights_of_eight_bits_fail_where_bf16_passes() -> None:
+    decode = Decode("smoke", {})
+    teacher, feed = Eager(decode.reference()), decode.feeds(1, 0)(0)
+    narrow = Eager(decode)
+    for weight in narrow.module.state_dict().values():
+        weight.copy_(integers(weight, 8) if weight.dim() == 2 else weight)
+    gate = decode.gate("bf16")
+    assert gate is not None
+    outputs = Eager(decode, torch.bfloat16)(feed), narrow(feed)
+    honest, cheat = (decode.quality(output, teacher({**feed, "output": output})) for output in outputs)
+    assert 1.1 * honest < gate.at_most < cheat / 1.1
 
 
 @pytest.mark.parametrize(
