@@ -18,6 +18,7 @@ from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.summary import summary
 
+PROVEN = "proven: no other division of time does more"
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
 
 
@@ -48,7 +49,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
             f"{figures.prefixed(run.total.joules, 'J')} of the {run.total.boundary}, {watts} on average, idle included"
         )
     estimated = ", an estimate, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else ""
-    proof = f"NOT PROVEN: {'; '.join(map(words, diagnosis.unproven))}" if diagnosis.unproven else "proven by its prices"
+    proof = f"NOT PROVEN: {'; '.join(map(words, diagnosis.unproven))}" if diagnosis.unproven else PROVEN
     if diagnosis.faster and not diagnosis.unproven:
         proof = (
             f"with the rates in the mix of {', '.join(f'{part.suite} on {part.device}' for part in diagnosis.faster)}"

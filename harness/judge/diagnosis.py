@@ -75,7 +75,7 @@ class Diagnosis:
     weighted by how much each matters: one slow minute makes many rates too low at once, so their errors do not
     cancel."""
     unproven: tuple[Finding, ...]
-    """What is wrong with λ* or the plan; empty: the stored prices prove them."""
+    """What is wrong with λ* or the plan; empty: the stored dual values prove them."""
     bound_is_estimate: bool
     """Whether λ* is no bound, because a device ran more than one feed at a time."""
     kappa: Estimate
@@ -155,9 +155,9 @@ def _planned(plan: Placement, result: Result, mix: Mix, known: Sequence[BestRate
 def unproven(
     phase: str, plan: Placement, units: Mapping[str, float], devices: Sequence[Device], solo: Sequence[Rate]
 ) -> Iterator[Finding]:
-    """What is wrong with the plan of a phase and its λ*: the stored prices do not prove them, or its rates are not the
-    rates of the solo records. Higher rates would understate what was reached, and lower ones overstate what the devices
-    gain together."""
+    """What is wrong with the plan of a phase and its λ*: the stored dual values do not prove them, or its rates are not
+    the rates of the solo records. Higher rates would understate what was reached, and lower ones overstate what the
+    devices gain together."""
     if why := verify(plan, units, devices):
         yield found("mix_complete.unproven", phase=phase, why=why)
     measured = {(rate.suite, rate.device, rate.adapter, rate.precision, rate.batch): rate.units_per_s for rate in solo}
@@ -243,7 +243,7 @@ def _half_width(limit: Bound, known: Sequence[BestRate]) -> float:
         for suite, parts in limit.fractions.items()
         for device, part in parts.items()
     )
-    return min(WIDEST, max(0.0, mean))  # the prices of a plan that is not proven may be anything
+    return min(WIDEST, max(0.0, mean))  # the dual values of a plan that is not proven may be anything
 
 
 def _lowest(run: ScoredRun, bound_per_hour: Estimate) -> float:

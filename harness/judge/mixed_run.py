@@ -215,7 +215,7 @@ class ScoredRun:
     """MX. None if the energy of the boundary is not known."""
     surplus: float
     """The fraction of the window's work that no mix counts. It is the lead of suites over the least advanced one, and
-    the work on feeds under way at the end. The dual prices of the plan weigh the work."""
+    the work on feeds under way at the end. The dual values of the plan weigh the work."""
     problems: tuple[Finding, ...]
     """Why this run has no score."""
     disturbed: Finding | None = None

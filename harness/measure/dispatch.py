@@ -402,7 +402,7 @@ def surplus(
     """The fraction of all work that no mix counts yet: work of suites that lead the least advanced one, and work on
     unfinished feeds. 1: some suite has finished nothing.
 
-    Work is valued by the dual prices of the plan: the mixes that a unit of a suite and a second of a device are worth.
+    Work is valued by the dual values of the plan: the mixes that a unit of a suite and a second of a device are worth.
     """
     mixes = min((finished[suite] / count for suite, count in mix_units.items()), default=0.0)
     worth = fsum(plan.suite_prices.get(suite, 0.0) * finished[suite] for suite in mix_units)

@@ -6,14 +6,14 @@ fraction of d's time for w:
     max λ   such that   Σ_d r[w,d] x[w,d] ≥ λ m[w] for each suite,   Σ_w x[w,d] ≤ 1 for each device,   x ≥ 0
     dual    min Σ_d u[d]   such that   u[d] ≥ r[w,d] v[w],   Σ_w m[w] v[w] = 1,   u, v ≥ 0
 
-Any feasible (u, v) proves that no division of time exceeds Σ u, so these dual prices are stored as a certificate. At
+Any feasible (u, v) proves that no division of time exceeds Σ u, so these dual values are stored as a certificate. At
 the optimum, u[d] is the contribution of device d and v[w] the value of a unit of w. A device then runs only the suites
 with the largest r[w,d] v[w], and at most |W| + |D| − 1 of the x are above 0. The optimum bounds a measurement if each
 device runs one feed at a time and no faster than alone; a device that overlaps feeds may exceed it.
 
 Devices may share silicon: a group of GPUs and its members, a processor and its slices. A set of devices that pairwise
-share silicon is a claim, with one row of time, Σ x ≤ 1 over its devices, and one price. The time of a device costs the
-sum of the prices of its claims.
+share silicon is a claim, with one row of time, Σ x ≤ 1 over its devices, and one dual value. The dual value of a
+device's time is the sum over its claims.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Key = TypeVar("Key", bound=Hashable)
 Fractions = dict[str, dict[str, float]]
 """x[suite][device]: the fraction of the device's time for the suite; fractions of 0 are left out."""
 NOTHING = 1e-9  # a smaller fraction of a device's time is a rounding error of the solver
-OR = " or "  # separates the names of devices that share silicon in the name of their price
+OR = " or "  # separates the names of devices that share silicon in the name of their dual value
 EXACT = 1e-6  # the relative tolerance of a certificate's figures, which are stored as decimal text
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The optimum of the linear program with its proof: the fractions reach it, and the dual prices exclude a higher
+    """The optimum of the linear program with its proof: the fractions reach it, and the dual values exclude a higher
     rate."""
 
     mixes_per_s: float
@@ -77,7 +77,7 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterab
     parts, worth, prices = _relaxed(
         suite_of, [claims_of[device] for device in device_of], mix_rate, unit, ell, len(suites)
     )
-    # The solver's prices are made exact: each device costs at least the value of its best use.
+    # The solver's dual values are made exact: each device has at least the value of its best use.
     most = np.zeros(len(used))
     np.maximum.at(most, device_of, mix_rate * worth[suite_of])
     price_of = [prices.get(row, 0.0) if len(claim) > 1 else 0.0 for row, claim in enumerate(claims)]
@@ -101,8 +101,8 @@ def _relaxed(
     suites: int,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], dict[int, float]]:
     """Solves the linear program over pairs of a suite and a device, with one row of time for each claim. Returns the
-    fraction of the device's time for each pair, the fraction of a mix's value for each suite, and the price of each
-    claim."""
+    fraction of the device's time for each pair, the fraction of a mix's value for each suite, and the dual value of
+    each claim."""
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
@@ -161,7 +161,7 @@ def claim_name(claim: Sequence[str]) -> str:
 
 
 def device_costs(prices: Mapping[str, float]) -> dict[str, float]:
-    """Returns the price of each device's time: the sum of the prices of its claims."""
+    """Returns the dual value of each device's time: the sum over its claims."""
     costs: dict[str, float] = defaultdict(float)
     for names, price in prices.items():
         for id in names.split(OR):
@@ -213,13 +213,13 @@ def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequen
             cost[device] += price
     problems = []
     if min((*value.values(), *prices.values()), default=0) < 0:
-        problems.append("a price is below 0")
+        problems.append("a dual value is below 0")
     a_mix = math.fsum(count * value.get(suite, 0) for suite, count in mix_units.items())
     if not math.isclose(a_mix, 1, rel_tol=EXACT):
-        problems.append(f"the prices of the units of a mix add up to {a_mix:g}, not 1")
+        problems.append(f"the dual values of the units of a mix add up to {a_mix:g}, not 1")
     for (suite, device), rate in speed.items():
         if suite in mix_units and cost[device] * (1 + EXACT) < rate * value.get(suite, 0):
-            problems.append(f"the price of {device} is below the value of its {suite}")
+            problems.append(f"the dual value of {device} is below that of its {suite}")
     dual = math.fsum(prices.values())
     for name, shares, claimed in (
         ("the bound", placement.bound_fractions, placement.bound_per_s),
@@ -233,7 +233,7 @@ def verify(placement: Placement, mix_units: Mapping[str, float], devices: Sequen
         if not math.isclose(reached, claimed, rel_tol=EXACT):
             problems.append(f"{name} reaches {reached:g} mix/s, not {claimed:g}")
     if not math.isclose(dual, placement.bound_per_s, rel_tol=EXACT):
-        problems.append(f"the devices are worth {dual:g} mix/s, which is not the bound of {placement.bound_per_s:g}")
+        problems.append(f"the devices' dual values make {dual:g} mix/s, not the bound of {placement.bound_per_s:g}")
     if placement.mixes_per_s > placement.bound_per_s * (1 + EXACT):
         problems.append("the plan is above its bound")
     planned = {device for parts in placement.fractions.values() for device, part in parts.items() if part}

@@ -256,8 +256,8 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
     assert "not 0.3" in wrong(mixes_per_s=0.3)
     assert "above its bound" in wrong(mixes_per_s=0.3)
     assert "not the bound of 0.3" in wrong(bound_per_s=0.3)
-    assert "a price is below 0" in wrong(device_prices={"gpu:0": 0.3, "cpu:0": -0.06259})
-    assert "is below the value of its" in wrong(device_prices={"gpu:0": 0.2, "cpu:0": 0.03741})
+    assert "a dual value is below 0" in wrong(device_prices={"gpu:0": 0.3, "cpu:0": -0.06259})
+    assert "is below that of its" in wrong(device_prices={"gpu:0": 0.2, "cpu:0": 0.03741})
     assert "add up to 2" in wrong(suite_prices={suite: 2 * price for suite, price in plan.suite_prices.items()})
     assert "more than all of the time of gpu:0" in wrong(
         fractions={**plan.fractions, "dlrm": {"gpu:0": 0.9, "cpu:0": 0.3}}
@@ -268,7 +268,7 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
     assert "the bound reaches 0" in wrong(bound_fractions={})
     assert wrong(fractions={**plan.fractions, "dlrm": {}}) == "the plan reaches 0 mix/s, not 0.23741"
     unpriced = {suite: price for suite, price in plan.suite_prices.items() if suite != "dlrm"}
-    assert "is below the value" not in wrong(suite_prices=unpriced), "it earns nothing"
+    assert "is below that" not in wrong(suite_prices=unpriced), "it earns nothing"
 
 
 @st.composite

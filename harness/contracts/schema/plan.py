@@ -203,9 +203,9 @@ class Placement(Fact):
     bound_fractions: dict[str, dict[str, float]]
     """x[suite][device] of a plan that reaches the bound."""
     suite_prices: dict[str, float]
-    """v_w: the dual price of a unit of each suite; Σ m_w v_w = 1."""
+    """v_w: the dual value of a unit of each suite; Σ m_w v_w = 1."""
     device_prices: dict[str, float]
-    """u: the dual price of the time of each device, or of devices that share silicon, `gpu:0 or gpu:pair`. The prices
+    """u: the dual value of the time of each device, or of devices that share silicon, `gpu:0 or gpu:pair`. The values
     that name device d add up to at least r[w,d] v_w, and Σ u is the bound."""
     watts: float | None = None
     """The predicted power of the energy boundary. None if it was not measured."""

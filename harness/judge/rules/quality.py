@@ -249,7 +249,7 @@ def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
 
 @of_mix.rule()
 def mix_complete(evidence: Evidence) -> Iterator[Finding]:
-    """Every suite of the mix has units that count, no device and no host failed, and the stored prices prove λ*.
+    """Every suite of the mix has units that count, no device and no host failed, and the stored dual values prove λ*.
 
     It is a warning if the mix cannot be run here, if a suite finished no feed, or if a simulated device took part: the
     solo measurements stand. What other rules found about a record, they say themselves.
