@@ -70,11 +70,11 @@ class Offered:
     """What an entry offers to a planner of machines."""
 
     name: str
-    """The name of the system; of a rejected entry, its path."""
+    """The name of the system; of a rejected or disputed entry, its path."""
     problem: Reason | None
-    """Why the check rejects it. None if it is accepted."""
+    """Why the check rejects it or leaves it without a rank. None if it is accepted."""
     result: Path | None = None
-    """The newest result. None if the entry is rejected."""
+    """The newest result. None if there is a problem."""
     price: Price | None = None
 
 
@@ -87,9 +87,10 @@ def offered(path: Path) -> list[Offered] | None:
     found = []
     folders = find(path)
     for folder, verdict in zip(folders, check(folders), strict=True):
-        if verdict.entry is None:
+        if verdict.entry is None or verdict.problems:
             problem = verdict.problems[0]
-            found.append(Offered(verdict.path, f"mixmark check rejects it: {problem.code}: {problem.message}"))
+            why = "disputes it: name only the entry that you trust" if verdict.entry else "rejects it"
+            found.append(Offered(verdict.path, f"mixmark check {why}: {problem.code}: {problem.message}"))
         elif not verdict.entry.replaced:
             declared = verdict.entry.declaration
             found.append(Offered(declared.system, None, store.results_of(folder)[-1], declared.price))

@@ -59,7 +59,8 @@ def choose_by_name(what: str, asked: Sequence[str], existing: Iterable[str]) -> 
     names = tuple(existing)
     for name in asked:
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
+            inside = [each for each in names if name and name.casefold() in each.casefold()]
+            close = inside or difflib.get_close_matches(name, names, n=1)
             meant = f"did you mean {close[0]}? " if close else ""
             raise UsageError(f"there is no {what} {name!r}", hint=f"{meant}known: {', '.join(names) or 'none'}")
     return tuple(dict.fromkeys(asked)) or names

@@ -133,6 +133,7 @@ def _limits(where: str, seconds: Any) -> dict[str, int]:
 OF_TOML = {
     "tuple_type": "Input should be an array",
     "model_type": "Input should be a table",
+    "dict_type": "Input should be a table, {{ name = value }}",
     "too_short": "Array should have at least {min_length} items, not {actual_length}",
 }
 """pydantic's messages that speak of Python, in the terms of TOML."""

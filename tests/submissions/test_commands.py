@@ -245,6 +245,13 @@ def test_what_entries_offer_to_a_planner(folder: Path, results: tuple[Path, Path
     [entry] = offered(folder.parents[2])
     assert (entry.name, entry.problem, entry.result) == ("Acme One", None, folder / "results/1")
     assert entry.price == DECLARED.price
+    copy = folder.parents[2] / "beta" / folder.parent.name / folder.name
+    shutil.copytree(folder, copy)
+    edited(copy, organisation="Beta")
+    for entry in offered(folder.parents[2]):
+        assert entry.result is None
+        assert "disputes it: name only the entry that you trust: E-DUPLICATE" in entry.problem
+    shutil.rmtree(copy)
     (folder / DECLARATION).write_text("{}", "utf-8")
     [entry] = offered(folder)
     assert entry.name == "acme-sohne/acme-one/two-16-bit" and entry.result is None

@@ -12,13 +12,14 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mixmark.harness.capabilities.plan.machine import ASSUMED, Assumption, Basis, Kind, Speed
+from mixmark.harness.capabilities.plan.machine import Assumption, Basis, Kind, Speed
 from mixmark.harness.capabilities.plan.prices import Declared
 from mixmark.harness.contracts.errors import Unsupported, UsageError, choose_by_name
 from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.numbers import bare
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Tier, WeightClass, weight_class
 from mixmark.harness.contracts.text import Reason
@@ -69,15 +70,18 @@ def kinds(
 
     named: the devices that options name. Raises UsageError like `kind`, and for a name that does not exist.
     """
-    shipped, known = datasheets(), {kind.name for kind in measured}
-    if asked := [name for name in named if name not in known]:
-        choose_by_name("kind of device", asked, [*known, *declared, *shipped])
+    shipped, known = datasheets(), {kind.unmarked for kind in measured}
+    try:
+        choose_by_name("kind of device", named, [*known, *declared, *shipped])
+    except UsageError as error:
+        raise UsageError(f"{error}; a file can describe it: --prices devices.toml", error.hint) from None
     for name in dict.fromkeys([*declared, *named]):
         own, sheet = declared.get(name), shipped.get(name)
         if own and sheet:
             sheet = sheet.model_copy(update={figure: getattr(own, figure) for figure in own.model_fields_set})
         if name not in known and (sheet := sheet or own) and sheet.assumes:
-            yield kind(name, sheet, workloads, measured, fraction)
+            made = kind(name, sheet, workloads, measured, fraction)
+            yield replace(made, doubt="; ".join(own.contradictions())) if own else made
 
 
 def bound(sheet: Declared, workload: Workload) -> tuple[float, Basis] | None:
@@ -96,7 +100,7 @@ def bound(sheet: Declared, workload: Workload) -> tuple[float, Basis] | None:
         memory_s = sum(bytes_s for flops_s, bytes_s in took if flops_s < bytes_s)
         at_most = batch.units / (compute_s + memory_s)
         limit = f"{'compute' if compute_s >= memory_s else 'memory'} in {batch.precision}"
-        found.append((at_most, Basis("datasheet", at_most, limit, workload.memory_bytes[batch.precision])))
+        found.append((at_most, Basis(at_most, limit, workload.memory_bytes[batch.precision])))
     return max(found, key=lambda each: each[0], default=None)
 
 
@@ -122,7 +126,7 @@ def kind(
     idle = sheet.watts if sheet.idle_watts is None else sheet.idle_watts
     extra = None if sheet.watts is None or idle is None else max(0.0, sheet.watts - idle)
     return Kind(
-        name + ASSUMED,
+        name,
         tuple(Speed(suite, rate, extra, basis.memory_bytes) for suite, (rate, basis) in found.items()),
         is_host=sheet.is_host,
         slots=sheet.slots or 0,
@@ -131,7 +135,7 @@ def kind(
         price=sheet.price,
         rack_units=sheet.rack_units,
         assumption=Assumption(sheet.source, fraction, {suite: basis for suite, (_, basis) in found.items()}),
-    )
+    ).marked("assumed")
 
 
 def _rates(
@@ -140,31 +144,32 @@ def _rates(
     for suite, workload in workloads.items():
         rate = sheet.rates.get(suite)
         if isinstance(rate, str):
-            times, of = _ratio(name, suite, rate, measured)
+            times, of, whose = _ratio(name, suite, rate, measured)
             low, high = of.ends
-            yield suite, (Estimate(times * of.estimate, times * low, times * high), Basis("ratio", limit=rate))
+            ratio = Basis(limit=f"{bare(times)} × {whose}")
+            yield suite, (Estimate(times * of.estimate, times * low, times * high), ratio)
         elif rate is not None:
-            yield suite, (Estimate(rate), Basis("rate"))
+            yield suite, (Estimate(rate), Basis())
         elif not isinstance(workload, str) and (most := bound(sheet, workload)):
             at_most, basis = most
             if basis.memory_bytes <= (sheet.memory_gb or float("inf")) * GIGA:
                 yield suite, (Estimate(fraction * at_most, fraction * at_most, at_most), basis)
 
 
-def _ratio(name: str, suite: str, text: str, measured: Sequence[Kind]) -> tuple[float, Estimate]:
-    """The factor, and the measured rate of a whole machine or device."""
+def _ratio(name: str, suite: str, text: str, measured: Sequence[Kind]) -> tuple[float, Estimate, str]:
+    """The factor, and the measured rate of a whole machine or device with its name."""
     found = RATIO.fullmatch(text.strip())
     if found is None or not (float(found[1]) > 0 and is_reckonable(float(found[1]))):
         raise UsageError(
-            f"{name}: {suite} = {text!r} is no rate", f'give units per second, or "12 × {measured[0].name}"'
+            f"{name}: {suite} = {text!r} is no rate", f'give units per second, or "12 × {measured[0].unmarked}"'
         )
-    choose_by_name("measured kind of device", [found[2]], [kind.name for kind in measured])
-    rates = [
-        speed.units_per_s for kind in measured for speed in kind.speeds if (kind.name, speed.suite) == (found[2], suite)
-    ]
+    known = {kind.unmarked: kind for kind in measured}
+    choose_by_name("measured kind of device", [found[2]], known)
+    kind = known[found[2]]
+    rates = [speed.units_per_s for speed in kind.speeds if speed.suite == suite]
     if not rates:
-        raise UsageError(f"{name}: no result measures {suite} on {found[2]}", "give units per second")
-    return float(found[1]), max(rates, key=lambda rate: rate.estimate)
+        raise UsageError(f"{name}: no result measures {suite} on {kind.name}", "give units per second")
+    return float(found[1]), max(rates, key=lambda rate: rate.estimate), kind.name
 
 
 def workload(suite: str, tier: Tier, bits: int) -> Workload | Reason:

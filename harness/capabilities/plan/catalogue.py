@@ -38,6 +38,8 @@ class MeasuredMachine:
     """The measured TX. None if there is no score."""
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
+    mark: str
+    """The verdict on the result if its figures should not be relied on. Empty otherwise."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,25 @@ def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> 
 
     Raises UsageError if nothing was measured that counts.
     """
-    result, score = assessment.result, assessment.score
+    result, score, verdict = assessment.result, assessment.score, assessment.verdict
     evidence = gather(result)
     alone = solo_rates.alone(evidence, mix, voided(assessment.findings))
     allowed = (each for each in alone if weight_class(each.rate.precision) >= bits)
     rates = fastest(allowed, lambda each: (each.rate.suite, each.rate.device), lambda each: each.rate.units_per_s)
+    if verdict.word == "invalid":
+        raise UsageError(str(verdict))
     if not rates:
         raise UsageError(f"{name} has no solo measurement of {', '.join(mix.units)} that counts")
+    mark = verdict.word if verdict.word in ("disturbed", "unfinished") else ""
+    doubt = verdict.reason if mark else ""
     return MeasuredMachine(
-        name=name,
-        kinds=tuple(_kinds(name, evidence, rates)),
+        name=f"{name} ({mark})" if mark else name,
+        kinds=tuple(replace(kind, doubt=doubt).marked(mark) for kind in _kinds(name, evidence, rates)),
         versions={suite.name: suite.version for suite in result.suites if suite.name in mix.units},
         created_utc=result.created_utc,
         mixes_per_hour=score.mixes_per_hour if score and score.mix.units == mix.units else None,
         retained=retained(assessment.score, assessment.diagnoses),
+        mark=mark,
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.capabilities.plan.machine import ASSUMED
 from mixmark.harness.cli.options import JSON, Number, Placed
 from mixmark.harness.cli.printing import print_json
 from mixmark.harness.cli.show import form_of, result_or_newest
@@ -22,6 +21,7 @@ from mixmark.harness.contracts.toml import is_reckonable
 if TYPE_CHECKING:
     from mixmark.harness.capabilities.plan.catalogue import MeasuredMachine
     from mixmark.harness.capabilities.plan.machine import Kind, Limits, Retained
+    from mixmark.harness.capabilities.plan.outlook import Box
     from mixmark.harness.capabilities.plan.prices import Declared
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.judge.assessment import Assessment
@@ -95,9 +95,6 @@ class Source:
 @click.option(
     "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
 )
-@click.option(
-    "--front", is_flag=True, help="Also list the machines that no other beats in work, price and power at once."
-)
 @click.option("--check", "checks", is_flag=True, help="Compare the prediction for RESULTS with their measured mixes.")
 @click.option(
     "--format",
@@ -112,7 +109,6 @@ def plan(
     entries: tuple[Path, ...],
     asked: str | None,
     bits: str,
-    front: bool,
     fraction: float,
     checks: bool,
     format_: str | None,
@@ -145,11 +141,14 @@ def plan(
 
     form = form_of(format_, False, as_json)
     left_out: list[tuple[str, str]] = []
+    notes: list[tuple[str, str]] = []
     sources = list(_sources(results, entries, left_out))
     if not sources:
         raise _nothing(left_out)
     mix, own = _mix(asked, more["per_hour"], sources[0].assessment.result.tier, sources)
-    machines = [(source, found) for source, found in _measured(sources, mix, int(bits), left_out)]
+    machines = list(_measured(sources, mix, int(bits), left_out))
+    if not machines:
+        raise _nothing(left_out)
     if checks:
         checked = [
             catalogue.check(machine, mix.units, _retained(machines, mix, bits, machine))
@@ -166,7 +165,7 @@ def plan(
         asked = {name: own for name, own in declared.items() if name in named or not more["add"]}
         return list(assumed.kinds(named, asked, workloads, measured, fraction))
 
-    kinds, currency, offered = _kinds(machines, more["prices"], left_out, assume)
+    kinds, currency, offered = _kinds(machines, more["prices"], notes, assume)
     limits = _limits(kinds, offered, own, more)
     kinds = _with_slots(kinds, limits)
     planner = Planner(
@@ -175,8 +174,15 @@ def plan(
         _retained(machines, mix, bits),
         None if more["tariff"] is None else Energy(more["tariff"], more["years"], more["day"]),
     )
-    outlook = outlooks.answered(planner, limits, front)
-    outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, left_out=(*left_out, *outlook.left_out))
+    outlook = outlooks.answered(planner, limits, left_out)
+    outlook = replace(
+        outlook,
+        mix=mix.name,
+        own_work=own,
+        currency=currency,
+        boxes=outlooks.boxes(planner, _measured_boxes(machines, kinds)),
+        notes=tuple(notes),
+    )
     names = {suite.name: suite.unit_names for source in sources for suite in source.assessment.result.suites}
     work = summary.work(mix, {suite: each.work for suite, each in names.items()})
     shown = text.plan(outlook, work, {suite: each.short for suite, each in names.items()})
@@ -235,7 +241,9 @@ def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequenc
         raise UsageError("--mix and --per-hour both name the work", "leave one of them away")
     units: dict[str, float] = {}
     for text in per_hour:
-        suite, _, amount = (part.strip() for part in text.partition("="))
+        suite, equals, amount = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise UsageError(f"--per-hour {text} names no suite", "SUITE=N, such as llm=10000; or --mixes-per-hour N")
         choose_by_name("suite", [suite], facts)
         found, fact = COUNT.fullmatch(amount), facts[suite]
         count = float(re.sub("[_,]", "", found[1])) * THOUSANDS[found[2]] if found else 0
@@ -292,13 +300,14 @@ def _retained(
             found.setdefault(published.created_utc, published.retained)
     if apart is not None:
         found.pop(apart.created_utc, None)
-    return catalogue.of_runs(found.values())
+    doubtful = sum(len(machine.retained) for _, machine in machines if machine.mark and machine is not apart)
+    return replace(catalogue.of_runs(found.values()), doubtful=doubtful)
 
 
 def _kinds(
     machines: Sequence[tuple[Source, MeasuredMachine]],
     prices: Path | None,
-    left_out: list[tuple[str, str]],
+    notes: list[tuple[str, str]],
     assume: Callable[[dict[str, Declared], list[Kind]], list[Kind]] = lambda declared, measured: [],
 ) -> tuple[list[Kind], str, set[str]]:
     """The kinds of all machines, each once, with what is declared of them; the currency; what can be bought."""
@@ -308,30 +317,39 @@ def _kinds(
     amounts = [(name, own.currency or currency) for name, own in declared.items() if own.price is not None]
     found: dict[str, Kind] = {}
     offered: set[str] = set()
-    for source, machine in machines:  # the newest first
+    for source, machine in sorted(machines, key=lambda each: bool(each[1].mark)):  # then the newest first
         for kind in machine.kinds:
-            own = replace(kind, owned=kind.owned if source.owned else 0)
-            offered |= set() if source.owned else {kind.name}
+            name, own = kind.unmarked, replace(kind, owned=kind.owned if source.owned else 0)
+            offered |= set() if source.owned else {name}
             if source.price and len(machine.kinds) > 1:
                 whole = (plain(f"the price of {machine.name}"), "it covers the host and its accelerators")
-                left_out += [] if whole in left_out else [whole]
+                notes += [] if whole in notes else [whole]
             elif source.price:
                 own = replace(own, price=float(source.price.amount), declared=frozenset({"price"}))
-                amounts += [] if kind.name in declared else [(kind.name, source.price.currency)]
-            if kind.name in found:
-                older = found[kind.name]
-                found[kind.name] = replace(older, owned=older.owned + own.owned)
-                left_out.append((plain(f"{kind.name} in {machine.name}"), "a newer result has the same kind"))
+                amounts += [] if name in declared else [(name, source.price.currency)]
+            if name in found:
+                found[name] = replace(found[name], owned=found[name].owned + own.owned)
+                notes.append((plain(f"{kind.name} in {machine.name}"), "another result of the same kind counts"))
             else:
-                found[kind.name] = own
-    if not found:
-        raise _nothing(left_out)
+                found[name] = own
     measured = declare(found.values(), declared)
     unmeasured = assume(declared, measured)
-    used = {*found, *(kind.name.removesuffix(ASSUMED) for kind in unmeasured)}
-    left_out += [(plain(name), "no device of this question has this name") for name in declared if name not in used]
+    used = {*found, *(kind.unmarked for kind in unmeasured)}
+    notes += [(plain(name), "no device of this question has this name") for name in declared if name not in used]
     amounts = [(name, currency) for name, currency in amounts if name in used or name not in declared]
-    return [*measured, *unmeasured], one_currency(amounts), offered | {kind.name for kind in unmeasured}
+    return [*measured, *unmeasured], one_currency(amounts), offered | {kind.unmarked for kind in unmeasured}
+
+
+def _measured_boxes(machines: Sequence[tuple[Source, MeasuredMachine]], kinds: Sequence[Kind]) -> list[Box]:
+    """The devices of each measured machine, and the price of the whole machine if its entry declares one."""
+    names = {kind.unmarked: kind.name for kind in kinds}
+    return [
+        (
+            {names[kind.unmarked]: kind.owned for kind in machine.kinds},
+            float(source.price.amount) if source.price and len(machine.kinds) > 1 else None,
+        )
+        for source, machine in machines
+    ]
 
 
 def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapping[str, Any]) -> Limits:
@@ -340,11 +358,11 @@ def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapp
 
     owned = {kind.name: kind.owned for kind in kinds}
     at_least: dict[str, int] = {}
-    at_most = {name: count for name, count in owned.items() if name not in offered}
-    at_most |= _counts("--at-most", more["at_most"], owned)
-    for name, count in _counts("--add", more["add"], owned, 1).items():
+    at_most = {kind.name: kind.owned for kind in kinds if kind.unmarked not in offered}
+    at_most |= _counts("--at-most", more["at_most"], kinds)
+    for name, count in _counts("--add", more["add"], kinds, 1).items():
         at_least[name] = at_most[name] = owned[name] + count
-    for name, gone in _counts("--without", more["without"], owned, 0).items():
+    for name, gone in _counts("--without", more["without"], kinds, 0).items():
         at_most[name] = max(0, owned[name] - gone) if gone else 0
     return Limits(
         mixes_per_hour=more["mixes_per_hour"] or (1.0 if own_work else None),
@@ -381,13 +399,13 @@ def _mean_load(text: str | None) -> float:
     return math.fsum(parts) / len(parts) / 100
 
 
-def _counts(option: str, texts: Sequence[str], kinds: Mapping[str, int], default: int | None = None) -> dict[str, int]:
+def _counts(option: str, texts: Sequence[str], kinds: Sequence[Kind], default: int | None = None) -> dict[str, int]:
     """The number of each kind in texts such as KIND=2. default: the number of a text without one."""
     found = {}
-    tagged = {name.removesuffix(ASSUMED): name for name in kinds}
+    tagged = {kind.unmarked: kind.name for kind in kinds}
     for text in texts:
         name, equals, count = text.rpartition("=") if text not in tagged else (text, "", "")
-        choose_by_name("kind of device", [name or text], [*tagged])
+        choose_by_name("kind of device", [name or text], tagged)
         if (not equals and default is None) or (equals and not re.fullmatch(r"\s*[0-9]{1,6}\s*", count)):
             raise UsageError(f"{option} {text} has no number of devices", f"for example: {option} '{name or text}=2'")
         found[tagged[name or text]] = int(count) if equals else default or 0

@@ -35,13 +35,10 @@ Question = Literal["cheapest", "most", "efficient"]
 MOST = 1000  # limit of the devices of a kind, if nothing else limits them
 MOST_SETS = 200  # limit of the sets of suites that fit into a memory together; four suites have at most 6
 TIME_LIMIT_S = 10.0  # of one program; its answer then has a gap
-CAPS = (0.75, 0.5)  # power limits of further machines at the same price, as fractions of the first machine's power
 HOUR_S, HOURS_A_YEAR = 3600, 8766
 SCALE = 1e3  # factor of the solver's objective, because its absolute tolerances are about 1e-6
 FEWER = 1e-8  # penalty for each device, as a fraction of the objective, so that fewer devices win a tie
 INFEASIBLE = 2  # the status of scipy's milp
-ASSUMED = " (assumed)"
-"""The end of the name of a kind that nobody measured."""
 WHOLE = ("count", "set")
 """The columns with whole numbers."""
 Level = Literal[-1, 0, 1]
@@ -68,11 +65,10 @@ class Speed:
 class Basis:
     """What a rate that nobody measured is based on."""
 
-    kind: Literal["rate", "ratio", "datasheet"]
     at_most: float | None = None
     """The most units per second that the datasheet allows. None if there is none."""
     limit: str = ""
-    """What limits the bound, or the ratio as it was declared."""
+    """What limits the bound, or the ratio to a measured kind. Empty for a declared rate."""
     memory_bytes: int = 0
     """The weights."""
 
@@ -111,6 +107,19 @@ class Kind:
     """The figures that the user declared: price, watts, rack units, slots."""
     assumption: Assumption | None = None
     """None if the kind was measured."""
+    doubt: str = ""
+    """Why its figures should not be relied on. Empty if nothing is known against them."""
+    mark: str = ""
+    """The end of the name: assumed, or the verdict on the result of the kind."""
+
+    @property
+    def unmarked(self) -> str:
+        """The name in the file of prices and in options."""
+        return self.name.removesuffix(f" ({self.mark})")
+
+    def marked(self, mark: str) -> Kind:
+        """The kind with the mark in its name, so that every line that names it says so."""
+        return replace(self, name=f"{self.name} ({mark})", mark=mark) if mark else self
 
     @property
     def has_watts(self) -> bool:
@@ -125,6 +134,8 @@ class Retained:
     low: float = 1.0
     high: float = 1.0
     runs: int = 0
+    doubtful: int = 0
+    """The runs whose result has the verdict disturbed or unfinished."""
 
     def units_per_s(self, speed: Speed, level: Level) -> float:
         """The rate of a device in a mix."""
@@ -193,12 +204,16 @@ class Answer:
     planned_per_hour: float
     """The rate of `time`, `watts` and `energy_cost`: the demand, or the rate at full load."""
     watts: float | None
+    bought: Mapping[str, int]
+    """The devices of each kind that are not owned."""
     price: float | None
-    """The price of the devices that must be bought."""
+    """The price of the bought devices."""
     energy_cost: float | None
     rack_units: float | None
     gap: float | None
     """How much better another machine could be, as a fraction; 0 if proved optimal. None if nothing is proved."""
+    not_considered: tuple[str, ...] = ()
+    """The kinds and results that had no part in the question."""
 
 
 @dataclass(frozen=True)
@@ -251,20 +266,6 @@ class Planner:
                 found |= {kind.name: answer} if answer else {}
         return found
 
-    def front(self, limits: Limits, steps: int = 6) -> list[Answer]:
-        """Machines that no other machine beats in work, price and power at once: the most work within equal steps of
-        the price, and each also with less power."""
-        best = self.answer("most", limits)
-        price = best.price or 0
-        prices = [price * step / steps for step in range(1, steps + 1)] if price else [limits.budget]
-        found = []
-        for within in (replace(limits, budget=budget) for budget in prices):
-            top = self.answer_if_any("most", within)
-            found.append(top)
-            if top and top.watts:
-                found += [self.answer_if_any("most", replace(within, watts=top.watts * part)) for part in CAPS]
-        return _undominated([answer for answer in found if answer])
-
     def check_suites(self) -> None:
         """Raises UsageError if a suite of the mix runs on no kind."""
         able = {speed.suite for kind in self.kinds for speed in kind.speeds}
@@ -295,8 +296,13 @@ class Planner:
                 break
         if not culprits:
             return UsageError("no machine of these devices runs the mix", "its suites do not fit into their memory")
-        these = " and ".join(culprits)
-        return UsageError(f"no machine keeps {these}", "relax one of these, or offer other devices")
+        these = f"no machine keeps {' and '.join(culprits)}"
+        demand, free = limits.mixes_per_hour, replace(limits, mixes_per_hour=None)
+        if demand and (most := self.answer_if_any("most", free)):
+            low, whose = most.mixes_per_hour.ends[0], "the largest" if most.bought else "yours"
+            short = f"{significant(demand)} needs {significant(demand / low)} of it"
+            these += f": {whose} does at least {significant(low)} mixes per hour, and {short}"
+        return UsageError(these, "relax one of these, or offer other devices")
 
     def _answered(self, question: Question, limits: Limits, program: _Program, best: Any, gap: float | None) -> Answer:
         counts = {kind.name: n for kind in self.kinds if (n := round(best[program.at["count", kind.name]]))}
@@ -319,6 +325,7 @@ class Planner:
             mixes_per_hour=Estimate(estimate, low, high),
             planned_per_hour=planned,
             watts=watts,
+            bought={name: count for name, count in bought.items() if count},
             price=math.fsum((kind.price or 0) * bought[kind.name] for kind in own) if priced else None,
             energy_cost=energy_cost,
             rack_units=math.fsum((kind.rack_units or 0) * counts[kind.name] for kind in own) if sized else None,
@@ -622,19 +629,3 @@ def _largest(own: Sequence[int], kind: Kind, pool: str) -> list[tuple[int, ...]]
                         "give a mix of fewer suites",
                     )
     return found
-
-
-def _undominated(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers that no other answer equals or beats in work, price and power at once, the least work first. An
-    unknown price or power counts as 0."""
-
-    def merits(answer: Answer) -> tuple[float, float, float]:
-        return answer.mixes_per_hour.estimate, -(answer.price or 0), -(answer.watts or 0)
-
-    kept: list[Answer] = []
-    for answer in sorted(answers, key=merits, reverse=True):
-        own = merits(answer)
-        others = (zip(merits(other), own, strict=True) for other in kept)
-        if not any(all(merit >= mine - EXACT * abs(mine) for merit, mine in pairs) for pairs in others):
-            kept.append(answer)
-    return sorted(kept, key=merits)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -17,100 +18,165 @@ from mixmark.harness.capabilities.plan.machine import (
     Retained,
 )
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.text import Reason
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outlook:
     """Predictions for a set of kinds. None of them is a score."""
 
-    mix: str
-    own_work: bool
+    mix: str = ""
+    own_work: bool = False
     """Whether the user gave the mix as the work of an hour."""
     mix_units: dict[str, float]
     demand: float | None
     """The required mixes per hour."""
     retained: Retained
     energy: Energy | None
-    currency: str
+    currency: str = ""
     """Empty if none was named."""
     declared: dict[str, tuple[str, ...]]
     """The figures of each kind that were declared instead of measured."""
     assumed: dict[str, Assumption]
     """The kinds that nobody measured."""
+    doubts: dict[str, str]
+    """Why the figures of a kind should not be relied on."""
     today: Answer | None
     """The owned devices as a machine. None if there are none, or if they do not run the mix."""
     answers: tuple[Answer, ...]
     alone: dict[str, Answer]
     """The first answer if devices of one kind did all the work."""
-    front: tuple[Answer, ...]
+    boxes: tuple[Answer, ...] = ()
+    """Each machine by itself, the one with the most work for its price first; then by work per kWh."""
+    paid_back_months: dict[Question, float | Reason]
+    """After how many months an answer's bought devices have saved their price, or why that is not known."""
     not_answered: dict[str, str]
     """Why there is no answer to a question."""
     left_out: tuple[tuple[str, str], ...]
-    """(name, reason) of each kind that the plan leaves out."""
+    """(name, reason) of each kind or result that a question leaves out."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """(name, remark) of prices and results that have no part in any question."""
 
 
 QUESTIONS: tuple[Question, ...] = get_args(Question)
-NO_WATTS = "its watts are neither measured nor declared"
+NO_WATTS = "its watts are neither measured nor declared: --prices takes them, a meter measures them"
+NO_SLOT = "no host has a slot for it: --prices takes the slots of a host"
+Box = tuple[Mapping[str, int], float | None]
+"""The devices of a machine, and the price of the whole. None if each device has its own."""
 
 
-def answered(planner: Planner, limits: Limits, front: bool) -> Outlook:
+def answered(planner: Planner, limits: Limits, left_out: Sequence[tuple[str, str]] = ()) -> Outlook:
     """Answers the questions whose facts are known. Raises UsageError if no machine keeps the limits or a suite runs on
-    no kind."""
-    planner.check_suites()
+    no kind.
+
+    left_out: (name, reason) of the results whose devices are not among the kinds.
+    """
+    usable = replace(planner, kinds=[kind for kind in planner.kinds if limits.at_most.get(kind.name) != 0])
+    usable.check_suites()
     answers: list[Answer] = []
     alone: dict[str, Answer] = {}
-    rows: list[Answer] = []
-    left_out: dict[str, str] = {}
+    without: dict[str, str] = {}
     not_answered: dict[str, str] = {}
+    missing = [name for name, _ in left_out]
     for question in QUESTIONS:
         asked = replace(limits, mixes_per_hour=None) if question == "most" else limits
-        unknown = {kind.name: why for kind in planner.kinds if (why := _unknown(kind, question, asked, planner.energy))}
-        own = replace(planner, kinds=[kind for kind in planner.kinds if kind.name not in unknown])
+        unknown = _unknown(usable, question, asked)
+        own = replace(usable, kinds=[kind for kind in usable.kinds if kind.name not in unknown])
         if why := _unanswerable(own, question, asked, unknown):
             not_answered[question] = why
             continue
-        left_out |= unknown
+        without |= unknown
         if _needs_price(question, asked):  # kinds without a price cannot be bought
             own_only = {kind.name: kind.owned for kind in own.kinds if kind.price is None}
             most = {name: min(count, asked.at_most.get(name, count)) for name, count in own_only.items()}
             asked = replace(asked, at_most={**asked.at_most, **most})
-        answers.append(own.answer(question, asked))
+        answers.append(replace(own.answer(question, asked), not_considered=(*missing, *unknown)))
         alone = alone or own.alone(question, asked)
-        if question == "most" and front:
-            rows = own.front(asked)
+    today = _today(planner)
     return Outlook(
-        mix="",
-        own_work=False,
         mix_units=dict(planner.mix_units),
         demand=limits.mixes_per_hour,
         retained=planner.retained,
         energy=planner.energy,
-        currency="",
         declared={kind.name: tuple(sorted(kind.declared)) for kind in planner.kinds if kind.declared},
         assumed={kind.name: kind.assumption for kind in planner.kinds if kind.assumption},
-        today=_today(planner),
+        doubts={kind.name: kind.doubt for kind in planner.kinds if kind.doubt},
+        today=today,
         answers=tuple(answers),
         alone=alone if len(alone) > 1 else {},
-        front=tuple(rows),
+        paid_back_months={
+            answer.question: _paid_back(planner, answer, today) for answer in answers if today and answer.bought
+        },
         not_answered=not_answered,
-        left_out=tuple(left_out.items()),
+        left_out=(*left_out, *without.items()),
     )
+
+
+def boxes(planner: Planner, measured: Sequence[Box]) -> tuple[Answer, ...]:
+    """Each measured machine, and each assumed device by itself, an accelerator in the host with which it does most.
+    Those that cannot do the mix are left out."""
+    free = replace(planner, kinds=[replace(kind, owned=0) for kind in planner.kinds])
+    found: dict[tuple[tuple[str, int], ...], Answer] = {}
+    for counts, price in (*measured, *(({kind.name: 1}, None) for kind in planner.kinds if kind.assumption)):
+        hosted = any(kind.is_host and kind.name in counts for kind in free.kinds)
+        at_most = {kind.name: counts.get(kind.name, 0) for kind in free.kinds if hosted or not kind.is_host}
+        limits = Limits(hosts=None if hosted else 1, at_least=counts, at_most=at_most)
+        if answer := free.answer_if_any("most", limits):
+            own = answer if price is None else replace(answer, price=price)
+            found.setdefault(tuple(sorted(answer.counts.items())), own)
+    return tuple(
+        sorted(found.values(), key=lambda box: (per_price(box) or 0, per_kwh(box) or 0, box.mixes_per_hour.estimate))
+    )[::-1]
+
+
+def per_price(answer: Answer) -> float | None:
+    """Mixes per hour for each unit of money. None if the price is not known or 0."""
+    return answer.mixes_per_hour.estimate / answer.price if answer.price else None
+
+
+def per_kwh(answer: Answer) -> float | None:
+    """Mixes for each kilowatt-hour. None if the watts are not known or 0."""
+    return answer.planned_per_hour * 1000 / answer.watts if answer.watts else None
+
+
+def _paid_back(planner: Planner, answer: Answer, today: Answer) -> float | Reason:
+    """The months after which the bought devices have saved their price: what today's machine would pay for the
+    electricity of the same work, less what the machine with them pays. Infinite if it pays no less."""
+    energy = planner.energy
+    if answer.price is None or today.watts is None or answer.watts is None or energy is None:
+        used = [kind for kind in planner.kinds if kind.name in {*answer.counts, *today.counts}]
+        lacks = [f"the price of {kind.name}" for kind in used if kind.name in answer.bought and kind.price is None]
+        lacks += [f"the watts of {kind.name}" for kind in used if not kind.has_watts]
+        return f"it needs {', '.join([*lacks, *([] if energy else ['--tariff'])])}"
+    a_mix = today.watts / today.planned_per_hour * energy.mean_load
+    saved = a_mix * answer.planned_per_hour * energy.per_watt - (answer.energy_cost or 0)
+    return 12 * energy.years * answer.price / saved if saved > 0 else math.inf
 
 
 def _needs_price(question: Question, limits: Limits) -> bool:
     return question == "cheapest" or limits.budget is not None
 
 
-def _unknown(kind: Kind, question: Question, limits: Limits, energy: Energy | None) -> str | None:
+def _unknown(planner: Planner, question: Question, limits: Limits) -> dict[str, str]:
+    """Why kinds have no part in the question, by their names."""
+    found = {kind.name: why for kind in planner.kinds if (why := _lacks(kind, question, limits, planner.energy))}
+    hosts = [kind.name for kind in planner.kinds if kind.slots]
+    if all(name in found for name in hosts):
+        why = f"{hosts[0]}: {found[hosts[0]]}" if hosts else NO_SLOT
+        found |= {kind.name: why for kind in planner.kinds if not kind.is_host and kind.name not in found}
+    return found
+
+
+def _lacks(kind: Kind, question: Question, limits: Limits, energy: Energy | None) -> str | None:
     """The unknown figure of a kind that the question needs. None if all are known."""
     if _needs_price(question, limits) and kind.price is None and kind.owned < max(1, limits.at_least.get(kind.name, 0)):
-        return "its price is not known"
+        return "its price is not known: --prices takes it"
     if (
         question == "efficient" or limits.watts is not None or (question == "cheapest" and energy)
     ) and not kind.has_watts:
         return NO_WATTS
     if limits.rack_units is not None and kind.is_host and kind.rack_units is None:
-        return "its rack units are not known"
+        return "its rack units are not known: --prices takes them"
     return None
 
 

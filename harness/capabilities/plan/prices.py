@@ -15,7 +15,8 @@ tflops = { bf16 = 200 }
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -24,12 +25,14 @@ from pydantic import Field, ValidationError
 
 from mixmark.harness.capabilities.plan.machine import Kind
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Fact, Precision
+from mixmark.harness.contracts.numbers import bare, significant
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Fact, Precision
 from mixmark.harness.contracts.toml import read_toml
 from mixmark.harness.plan.mixes import words_of
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+UNEQUAL = 1.5  # times more FLOPs than the bits of a precision explain; sparsity of 2:4 doubles a peak
 
 
 class Declared(Fact):
@@ -61,6 +64,17 @@ class Declared(Fact):
         """Whether the figures describe a device without a measurement."""
         return bool(self.rates or self.tflops)
 
+    def contradictions(self) -> Iterator[str]:
+        """Pairs of its figures that hardly can both be right."""
+        if self.watts is not None and (self.idle_watts or 0) > self.watts:
+            yield f"its idle watts of {bare(self.idle_watts or 0)} are above its watts of {bare(self.watts)}"
+        narrow = {name: BITS_PER_WEIGHT[name] for name in self.tflops if BITS_PER_WEIGHT[name] <= 16}
+        for one, other in itertools.permutations(narrow, 2):
+            times, expected = self.tflops[other] / self.tflops[one], narrow[one] / narrow[other]
+            if expected >= 1 and times > expected * UNEQUAL:
+                words = f"its peak in {other} is {significant(times)} times its peak in {one}"
+                yield f"{words}: one of them may count zeros that are skipped (sparsity)"
+
 
 def load(path: Path) -> tuple[dict[str, Declared], str | None]:
     """Reads the figures of each kind, and the currency of prices without one."""
@@ -71,7 +85,7 @@ def load(path: Path) -> tuple[dict[str, Declared], str | None]:
         try:
             found[name] = Declared.model_validate(table)
         except ValidationError as error:
-            hint = "docs/capabilities/plan/plan.md lists the figures"
+            hint = "docs/capabilities/plan/plan.md lists the figures, such as tflops = { bf16 = 165 }"
             raise UsageError(f"{path}: {name}: {words_of(error)}", hint) from error
     return found, found.pop("currency").currency
 
@@ -89,12 +103,16 @@ def one_currency(amounts: Iterable[tuple[str, str | None]]) -> str:
 
 def declare(kinds: Iterable[Kind], declared: Mapping[str, Declared]) -> list[Kind]:
     """The kinds with the declared figures. Raises UsageError for watts of a measured kind."""
-    return [_declared(kind, declared[kind.name]) if kind.name in declared else kind for kind in kinds]
+    return [_declared(kind, declared[kind.unmarked]) if kind.unmarked in declared else kind for kind in kinds]
 
 
 def _declared(kind: Kind, own: Declared) -> Kind:
+    doubts = [kind.doubt, *own.contradictions()]
+    if None not in (kind.price, own.price) and kind.price != own.price:
+        doubts.append(f"its entry has a price of {bare(kind.price or 0, 4)}: the one of the file counts")
     found = replace(
         kind,
+        doubt="; ".join(filter(None, doubts)),
         price=kind.price if own.price is None else own.price,
         rack_units=own.rack_units,
         slots=kind.slots if own.slots is None else own.slots,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from mixmark.harness.capabilities.plan.catalogue import Checked
-from mixmark.harness.capabilities.plan.machine import Answer
-from mixmark.harness.capabilities.plan.outlook import Outlook
+from mixmark.harness.capabilities.plan.machine import Answer, Assumption
+from mixmark.harness.capabilities.plan.outlook import Outlook, per_kwh, per_price
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.numbers import bare, counted, percent, prefixed, significant
+from mixmark.harness.contracts.numbers import UNKNOWN, bare, counted, percent, prefixed, significant
+from mixmark.harness.contracts.text import Reason
 from mixmark.reporters import charts
 from mixmark.reporters.document import Block, Chart, Document, Facts, Heading, Notes, Paragraph, Table, drawing
 from mixmark.reporters.pictures import Bar
@@ -19,6 +21,8 @@ TITLES = {
     "efficient": "Most work per kilowatt-hour",
 }
 ASSUMED_COLUMNS = ("device", "suite", "computed with", "at most")
+PER = 1000
+"""The money that the work of a machine is divided by."""
 NEVER_RANKED = "PREDICTED from solo rates at full load, not measured and never ranked."
 
 
@@ -29,14 +33,16 @@ def plan(outlook: Outlook, work: str, units: Mapping[str, str]) -> Document:
 
 def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[Block]:
     kept = outlook.retained
+    doubtful = f", {kept.doubtful} of them disturbed" if kept.doubtful else ""
     if kept.runs:
         yield Paragraph(
             f"Mixed runs retained {significant(kept.estimate)} of their plan ({significant(kept.low)} to "
-            f"{significant(kept.high)} in {counted(kept.runs, 'run')}), which the figures include."
+            f"{significant(kept.high)} in {counted(kept.runs, 'run')}{doubtful}), which the figures include."
         )
     else:
         yield Paragraph("No mixed run shows what a machine retains of its plan, so the figures are upper bounds.")
     yield Paragraph(f"The work of an hour: {work}" if outlook.own_work else f"One mix {outlook.mix}: {work}")
+    yield from (Paragraph(f"{name}: {why}") for name, why in outlook.doubts.items())
     for name, figures in outlook.declared.items():
         yield Paragraph(f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {name}")
     if outlook.assumed:
@@ -54,12 +60,14 @@ def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[B
         alone = [("alone", _alone(outlook, answer))] if outlook.alone and not titles else []
         yield Facts([("the same as", titles[facts].lower())] if facts in titles else [*facts, *alone])
         titles.setdefault(facts, title)
-    if outlook.front:
-        yield Heading("Predicted machines that no other beats in work, price and power at once")
-        rows = [(_counts(answer), *_does(outlook, answer)) for answer in outlook.front]
-        yield Table("", ("machine", "does", "price", "power"), rows)
+    if len(outlook.boxes) > 1 or any(box.price or box.watts for box in outlook.boxes):
+        yield Heading("Each machine by itself, predicted")
+        per_kwh_of = "work per kWh" if outlook.own_work else "mixes per kWh"
+        header = ("machine", _unit(outlook), f"per {_money(outlook, PER)}", per_kwh_of)
+        yield Table("", header, [(_counts(box), _work(outlook, box, ""), *_worth(box)) for box in outlook.boxes])
     questions = [("not answered", TITLES[question].lower(), why) for question, why in outlook.not_answered.items()]
-    yield Notes([*questions, *(("left out", name, why) for name, why in outlook.left_out)])
+    left_out = [("left out", name, why) for name, why in outlook.left_out]
+    yield Notes([*questions, *left_out, *(("note", name, remark) for name, remark in outlook.notes)])
 
 
 def _chart(outlook: Outlook) -> Chart:
@@ -67,23 +75,22 @@ def _chart(outlook: Outlook) -> Chart:
     machines = [("Today", outlook.today)] if outlook.today else []
     machines += [(TITLES[answer.question], answer) for answer in outlook.answers]
     machines += [(f"{name} alone", answer) for name, answer in outlook.alone.items()]
-    beaten_by_none = [(_counts(answer), answer) for answer in outlook.front]
-    ends = [answer.mixes_per_hour.ends[1] for _, answer in (*machines, *beaten_by_none)]
-    most = max(outlook.demand or 0.0, *ends)
+    most = max(outlook.demand or 0.0, *(answer.mixes_per_hour.ends[1] for _, answer in machines))
 
     def bar(label: str, answer: Answer) -> Bar:
-        work, (_, *costs) = answer.mixes_per_hour, _does(outlook, answer)
-        low, high = map(significant, work.ends)
-        detail = ", ".join(filter(None, (f"{low} to {high}", _counts(answer).removeprefix(label), *costs)))
-        drawn = charts.bar(work.estimate, work.ends, outlook.demand, most, hue=0)
+        work, (does, *costs) = answer.mixes_per_hour, _does(outlook, answer)
+        detail = ", ".join(filter(None, (does, _counts(answer), *costs)))
+        whisker = None if _assumed_in(outlook, answer) else work.ends
+        drawn = charts.bar(work.estimate, whisker, outlook.demand, most, hue=0)
         return Bar(label, significant(work.estimate), detail, drawn)
 
-    groups = [("", machines), ("No other beats these in work, price and power at once", beaten_by_none)]
     unit = "multiples of the demand" if outlook.own_work else "mixes per hour"
     demand = " A line marks the demand." if outlook.demand else ""
-    remark = f"At full load, on a scale from zero.{demand} Whiskers: every rate at its low or its high end."
-    drawn = [(title, [bar(*each) for each in rows]) for title, rows in groups if rows]
-    return drawing(f"Predicted work in {unit}", "bars", remark, drawn)
+    remark = (
+        f"At full load, on a scale from zero.{demand} Whiskers: every rate at its low or its high end; a machine with "
+        "an assumed device has none."
+    )
+    return drawing(f"Predicted work in {unit}", "bars", remark, [("", [bar(*each) for each in machines])])
 
 
 def _assumed(outlook: Outlook, units: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
@@ -103,9 +110,37 @@ def _assumed(outlook: Outlook, units: Mapping[str, str]) -> Iterator[tuple[str, 
 
 def _does(outlook: Outlook, answer: Answer) -> tuple[str, str, str]:
     """(work, price, power). Empty if it is not known."""
-    does = f"{_range(answer.mixes_per_hour)} {_unit(outlook)}"
-    price = "" if answer.price is None or not (answer.price or outlook.currency) else _money(outlook, answer.price)
-    return does, price, "" if answer.watts is None else prefixed(answer.watts, "W")
+    price = "" if answer.price is None or not answer.bought else _money(outlook, answer.price)
+    if price and answer.bought != answer.counts:
+        price += f" for {_listed(answer.bought)}"
+    power = "" if answer.watts is None else prefixed(answer.watts, "W")
+    if power and significant(answer.planned_per_hour) != significant(answer.mixes_per_hour.estimate):
+        power += f" while it does {_per_hour(outlook, answer.planned_per_hour)}"
+    return _work(outlook, answer, f" {_unit(outlook)}"), price, power
+
+
+def _work(outlook: Outlook, answer: Answer, unit: str) -> str:
+    """What a machine does, with its interval. An assumption has none."""
+    assumed, figure = _assumed_in(outlook, answer), answer.mixes_per_hour
+    if not assumed:
+        return f"{_range(figure)}{unit}"
+    does = significant(figure.estimate)
+    if any(basis.at_most for own in assumed.values() for basis in own.suites.values()):
+        part = percent(next(iter(assumed.values())).fraction)
+        return f"at most {significant(figure.ends[1])}{unit} by datasheet; {does} at {part} of it"
+    return f"{does}{unit} if the rates of {', '.join(assumed)} are right"
+
+
+def _assumed_in(outlook: Outlook, answer: Answer) -> dict[str, Assumption]:
+    """The kinds at work that nobody measured."""
+    used = {kind for time in answer.time.values() for kind in time}
+    return {name: own for name, own in outlook.assumed.items() if name in used}
+
+
+def _worth(box: Answer) -> tuple[str, str]:
+    """The work for money and for energy."""
+    found = (None if (each := per_price(box)) is None else PER * each), per_kwh(box)
+    return tuple(UNKNOWN if each is None else significant(each) for each in found)  # type: ignore[return-value]
 
 
 def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
@@ -113,12 +148,10 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         parts = {suite: time[kind] / count for suite, time in answer.time.items() if kind in time}
         words = ", ".join(f"{suite} {percent(part)}" for suite, part in parts.items())
         yield f"{count} × {kind}", f"{words} of the time" if words else "hosts the others"
-    does, price, power = _does(outlook, answer)
-    yield "does", does
-    if price:
-        yield "price", price
-    if power:
-        yield "power", f"{power} while it does {_work(outlook, answer.planned_per_hour)}"
+    facts = dict(zip(("does", "price", "power"), _does(outlook, answer), strict=True))
+    yield from ((name, words) for name, words in facts.items() if words)
+    if outlook.demand and answer.question != "most" and (assumed := _assumed_in(outlook, answer)):
+        yield "demand", f"met only if {', '.join(assumed)} does what is assumed of it"
     if outlook.energy and answer.energy_cost is not None:
         years = f"{bare(outlook.energy.years)} {'year' if outlook.energy.years == 1 else 'years'}"
         mean = outlook.energy.mean_load
@@ -127,14 +160,27 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         yield "energy", f"{cost}{load}"
         if answer.price is not None:
             yield "price and energy", _money(outlook, answer.price + answer.energy_cost)
+    if (months := outlook.paid_back_months.get(answer.question)) is not None:
+        yield "paid back", _paid_back(months, list(_assumed_in(outlook, answer)))
     if answer.rack_units:
         yield "space", f"{bare(answer.rack_units)} rack units"
+    if answer.not_considered:
+        yield "not considered", ", ".join(answer.not_considered)
+
+
+def _paid_back(months: float | Reason, assumed: Sequence[str]) -> str:
+    if isinstance(months, str):
+        return f"not known: {months}"
+    if math.isinf(months):
+        return "never by electricity: today's machine takes no more for the same work"
+    provided = f", if {', '.join(assumed)} does what is assumed of it" if assumed else ""
+    return f"in month {math.ceil(months)}, by the electricity that today's machine takes for the same work{provided}"
 
 
 def _alone(outlook: Outlook, answer: Answer) -> str:
     """What the best of one kind would cost or do instead."""
     if len({kind for time in answer.time.values() for kind in time}) == 1:
-        return "no mixture is better than this one kind"
+        return "no mixture of what was considered is better than this one kind"
     if answer.question == "cheapest":
         costs = {name: (each.price or 0) + (each.energy_cost or 0) for name, each in outlook.alone.items()}
         name = min(costs, key=costs.__getitem__)
@@ -144,8 +190,8 @@ def _alone(outlook: Outlook, answer: Answer) -> str:
         does = {name: each.mixes_per_hour.estimate for name, each in outlook.alone.items()}
         name = max(does, key=does.__getitem__)
         ratio = does[name] / answer.mixes_per_hour.estimate
-        more = f"{_work(outlook, does[name])}, {significant(ratio)} × the work"
-    return f"the best of one kind: {_counts(outlook.alone[name])}: {more}"
+        more = f"{_per_hour(outlook, does[name])}, {significant(ratio)} × the work"
+    return f"all work on {name}, in {_counts(outlook.alone[name])}: {more}"
 
 
 def checks(found: Sequence[Checked]) -> Document:
@@ -167,7 +213,8 @@ def checks(found: Sequence[Checked]) -> Document:
 def _proof(answer: Answer) -> str:
     if answer.gap is None:
         return "not proved to be the best"
-    return f"none is better by more than {percent(answer.gap)}" if answer.gap else "proved optimal"
+    proof = f"none is better by more than {percent(answer.gap)}" if answer.gap else "proved optimal"
+    return f"{proof} of what was considered" if answer.not_considered else proof
 
 
 def _range(figure: Estimate) -> str:
@@ -179,7 +226,7 @@ def _unit(outlook: Outlook) -> str:
     return "times the work" if outlook.own_work else "mixes per hour"
 
 
-def _work(outlook: Outlook, per_hour: float) -> str:
+def _per_hour(outlook: Outlook, per_hour: float) -> str:
     return f"{significant(per_hour)} {_unit(outlook)}"
 
 
@@ -188,4 +235,8 @@ def _money(outlook: Outlook, amount: float) -> str:
 
 
 def _counts(answer: Answer) -> str:
-    return ", ".join(f"{count} × {kind}" for kind, count in answer.counts.items())
+    return _listed(answer.counts)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} × {kind}" for kind, count in counts.items())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mixmark.harness.capabilities.plan import assumed
@@ -33,7 +35,7 @@ def test_a_datasheet_bounds_a_rate_by_its_peak_and_its_bandwidth() -> None:
     assert speed.units_per_s == Estimate(at_most / 2, at_most / 2, at_most)
     assert kind.idle_watts == 50
     assert kind.assumption is not None
-    assert kind.assumption.suites == {"llm": Basis("datasheet", at_most, "compute in bf16", 8_000_000_000)}
+    assert kind.assumption.suites == {"llm": Basis(at_most, "compute in bf16", 8_000_000_000)}
 
 
 def test_the_fastest_precision_that_has_a_peak_is_the_bound() -> None:
@@ -76,6 +78,13 @@ def test_a_rate_can_be_a_ratio_to_a_measured_machine_and_keeps_its_interval() ->
     assert made(Declared(source="s", rates={"llm": 7.5})).speeds[0].units_per_s == Estimate(7.5)
 
 
+def test_a_ratio_to_a_disturbed_machine_names_it_so() -> None:
+    sheet = Declared(source="s", rates={"llm": "12 × Acme Quartz"})
+    kind = assumed.kind("Acme Opal", sheet, {"llm": WORK}, [MEASURED.marked("disturbed")], 0.5)
+    assert kind.assumption is not None
+    assert kind.assumption.suites["llm"].limit == "12 × Acme Quartz (disturbed)"
+
+
 def test_a_shipped_datasheet_is_used_only_when_it_is_named_and_a_users_figures_replace_its_own() -> None:
     work = {"llm": WORK}
     assert list(assumed.kinds([], {}, work, [MEASURED], 0.5)) == []
@@ -84,8 +93,25 @@ def test_a_shipped_datasheet_is_used_only_when_it_is_named_and_a_users_figures_r
     (priced,) = assumed.kinds([], {"NVIDIA L4": Declared(price=2500, watts=60)}, work, [MEASURED], 0.5)
     assert (named.price, named.idle_watts, priced.price, priced.idle_watts) == (None, 72, 2500, 60)
     assert named.speeds[0].units_per_s == priced.speeds[0].units_per_s
-    with pytest.raises(UsageError, match="NVIDIA L5"):
-        list(assumed.kinds(["NVIDIA L5"], {}, work, [MEASURED], 0.5))
+    with pytest.raises(UsageError, match="'H100'; a file can describe it: --prices ") as caught:
+        list(assumed.kinds(["H100"], {}, work, [MEASURED], 0.5))
+    assert caught.value.hint.startswith("did you mean NVIDIA H100 SXM?")
+
+
+@pytest.mark.parametrize(
+    ("figures", "doubt"),
+    [
+        ({"tflops": {"bf16": 121, "fp8": 242.5}, "watts": 72}, ""),
+        ({"tflops": {"fp32": 30, "bf16": 121, "int8": 485}}, "its peak in int8 is 4.01 times its peak in bf16: one of"),
+        ({"tflops": {"bf16": 121, "fp16": 242}}, "its peak in fp16 is 2.00 times its peak in bf16: one of"),
+        ({"watts": 72, "idle_watts": 80}, "its idle watts of 80 are above its watts of 72"),
+    ],
+)
+def test_figures_of_a_device_that_contradict_each_other_are_a_doubt(figures: dict[str, Any], doubt: str) -> None:
+    """Half of the bits double a peak; more than that is the sparsity of one of the figures."""
+    sheet = SHEET.model_copy(update={"watts": 300, "idle_watts": None, **figures})
+    (found,) = assumed.kinds([], {"Acme Opal": sheet}, {"llm": WORK}, [MEASURED], 0.5)
+    assert found.doubt.startswith(doubt) if doubt else found.doubt == ""
 
 
 def test_every_shipped_datasheet_has_a_public_source_and_bounds_the_suites_of_a_mix() -> None:

@@ -23,7 +23,7 @@ pytestmark = [
 def test_a_plan_with_a_demand_prices_watts_and_a_long_name_fits_every_window(tmp_path: Path) -> None:
     kinds = [host(50), kind(LONG, 4, 1, 100, watts=100), kind("Y", 1, 4, 100, watts=50)]
     limits = Limits(mixes_per_hour=3600, budget=1e6)
-    found = outlook.answered(Planner(kinds, MIX), limits, front=True)
+    found = outlook.answered(Planner(kinds, MIX), limits)
     (tmp_path / "plan.html").write_text(document.html(text.plan(found, LONG, {"a": LONG, "b": "s"})), "utf-8")
     with tab(tmp_path / "profile") as opened:
         opened.open(tmp_path / "plan.html")

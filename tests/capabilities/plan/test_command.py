@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +17,11 @@ from mixmark.harness.capabilities.plan import catalogue
 from mixmark.harness.capabilities.plan.text import NEVER_RANKED, TITLES
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
+from mixmark.harness.judge.verdict import Verdict, VerdictWord
+from mixmark.harness.machine import suite_claims
 from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.plan.placement import Power, place
 from mixmark.harness.plugins import registry
@@ -100,10 +104,9 @@ def test_ones_own_machine_is_planned_as_its_mixed_run_was(mine: Path) -> None:
 
 
 def test_every_text_says_that_it_is_a_prediction(mine: Path) -> None:
-    text = typed(mine, "--front", "--hosts", 1).stdout
+    text = typed(mine, "--hosts", 1).stdout
     assert text.startswith("PREDICTED from solo rates at full load, not measured and never ranked.")
     assert "Most work, predicted (proved optimal)" in text
-    assert "Predicted machines that no other beats" in text
     assert typed("--check", mine).stdout.startswith("PREDICTED")
 
 
@@ -176,6 +179,55 @@ def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path
     assert "times the work" in text
 
 
+@pytest.fixture
+def verdict(monkeypatch: pytest.MonkeyPatch) -> Callable[[VerdictWord], None]:
+    """Gives every result this verdict."""
+
+    def give(word: VerdictWord) -> None:
+        found = Verdict(word, (Finding(code="finished.nothing", severity="warning", about="run"),))
+        monkeypatch.setattr(suite_claims, "judge_stored", lambda result: replace(judge_stored(result), verdict=found))
+
+    return give
+
+
+def test_a_disturbed_machine_is_called_so_in_every_line_and_an_invalid_one_is_left_out(
+    mine: Path, prices: Path, verdict: Callable[[VerdictWord], None]
+) -> None:
+    words = (mine, "--prices", prices, "--add", CARD, "--tariff", 0.3)
+    clean = typed(*words).stdout
+    assert "disturbed" not in clean
+    verdict("disturbed")
+    found, text = planned(*words), typed(*words, "--format", "markdown").stdout
+    assert found["answers"][0]["counts"] == {f"{HOST} (disturbed)": 1, f"{CARD} (disturbed)": 2}
+    assert set(found["doubts"].values()) == {"nothing was measured"}
+    assert f"{HOST} (disturbed): nothing was measured" in text
+    assert "2 of them disturbed" in text
+    for name in (HOST, CARD):
+        assert text.count(name) == text.count(f"{name} (disturbed)")
+    assert f"{HOST} (disturbed)" in typed("--check", mine).stdout
+    verdict("invalid")
+    refused = typed(*words)
+    assert refused.exit_code == 2
+    assert "invalid: nothing was measured" in refused.stderr
+
+
+def test_what_had_no_part_in_a_question_is_named_beside_its_proof(entries: Path, mine: Path, tmp_path: Path) -> None:
+    """A host without slots, and an entry that the check rejects."""
+    path = tmp_path / "prices.toml"
+    path.write_text(f'["Acme One"]\nprice = 9\nslots = 0\n["{CARD}"]\nprice = 1\n', "utf-8")
+    words = ("--entries", entries, "--prices", path, "--mixes-per-hour", 1)
+    assert answer(planned(*words), "cheapest")["not_considered"] == ["acme/two", CARD]
+    text = typed(*words).stdout
+    assert "Cheapest machine for the work, predicted (proved optimal of what was considered)" in text
+    assert f"not considered  acme/two, {CARD}" in text
+    assert f"{CARD}: no host has a slot for it: --prices takes the slots of a host" in text
+    path.write_text(path.read_text("utf-8").replace("slots = 0", "slots = 1"), "utf-8")
+    OFFERED.pop()
+    text = typed(*words).stdout
+    assert "Cheapest machine for the work, predicted (proved optimal)" in text
+    assert "not considered" not in text
+
+
 def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = typed("--entries", entries, "--hosts", 1).stdout
     assert "acme/two: mixmark check rejects it: E-X" in text
@@ -198,6 +250,7 @@ def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch:
         ('["Acme Opal"]\nrates = { dlrm = 5 }\n', "Acme Opal was not measured and has no source"),
         ('["Acme Opal"]\nrates = { dlrm = 0 }\n', "Acme Opal: rates.dlrm"),
         ('["Acme Opal"]\nsource = "s"\ntflops = { bf17 = 1 }\n', "Acme Opal: tflops.bf17"),
+        ('["Acme Opal"]\nsource = "s"\ntflops = 165\n', "tflops: Input should be a table, { name = value }"),
         ("price = [", "cannot read the prices"),
     ],
 )
@@ -213,6 +266,8 @@ def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: s
     [
         (("--per-hour", "llm=5"), "there is no suite 'llm'"),
         (("--per-hour", "dlrm=0"), "no work of an hour"),
+        (("--per-hour", "100"), "--per-hour 100 names no suite"),
+        (("--without", HOST, "--without", CARD), "no device that may be used runs dlrm, resnet50"),
         (("--per-hour", "dlrm=5 tokens"), "dlrm counts samples, not tokens"),
         (("--day", "100,140"), "no load of a day"),
         (("--per-hour", "dlrm=5", "--mix", "edge-1"), "both name the work"),
@@ -248,9 +303,9 @@ def test_a_device_that_nobody_measured_is_called_assumed_wherever_it_appears(min
     assert answer(found, "most")["counts"] == {HOST: 1, "Acme Opal (assumed)": 1}
     assert found["assumed"]["Acme Opal (assumed)"]["source"] == "its maker's word"
     assert found["assumed"]["Acme Opal (assumed)"]["suites"]["dlrm"]["limit"] == f"10 × {CARD}"
-    unused = {name for name, why in found["left_out"] if why == "no device of this question has this name"}
+    unused = {name for name, why in found["notes"] if why == "no device of this question has this name"}
     assert unused == {"Acme Beryl", "Acme Jade"}, "--add asks about what it names"
-    text = typed(*words).stdout
+    text = typed(*words, "--format", "markdown").stdout
     assert text.count("Acme Opal") == text.count("Acme Opal (assumed)")
     assert "Acme Opal (assumed): its maker's word" in text
     assert planned(mine, "--prices", tmp_path / "prices.toml")["assumed"].keys() == {
@@ -279,7 +334,7 @@ def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine
     words = (mine, "--add", CARD, "--mixes-per-hour", 10)
     console, page = typed(*words).stdout, typed(*words, "--format", "html").stdout
     found = planned(*words)
-    assert found["not_answered"]["cheapest"] == f"{CARD}: its price is not known"
+    assert found["not_answered"]["cheapest"] == f"{CARD}: its price is not known: --prices takes it"
     assert console.startswith(NEVER_RANKED) and NEVER_RANKED in page
     rows = re.findall(r'<li class="row"><span>([^<]*)</span>.*?<span class="rate">([^<]*)</span>', page)
     answers = [found["today"], *found["answers"], *found["alone"].values()]

@@ -31,7 +31,7 @@ def of_machine(judged: Assessment) -> dict[str, Any]:
     assert judged.result.mix is not None
     machine = catalogue.measured_machine("this", judged, judged.result.mix, 16)
     return {
-        kind.name: [
+        kind.unmarked: [
             [each.suite, each.units_per_s.estimate, each.units_per_s.half_width, each.extra_watts, each.memory_bytes]
             for each in kind.speeds
         ]
