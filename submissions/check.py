@@ -10,7 +10,7 @@ import datetime
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,23 +78,28 @@ class Offered:
     price: Price | None = None
 
 
-def offered(path: Path) -> list[Offered] | None:
-    """The entries at or below a path, without those that were replaced. None if the path is a result or holds
-    results."""
-    results = store.results_below(path) or path in store.results_below(path.parent)
-    if not (path / MANIFEST).exists() and (results or not path.is_dir()):
-        return None
-    found = []
-    folders = find(path)
-    for folder, verdict in zip(folders, check(folders), strict=True):
+def offered(paths: Iterable[Path]) -> dict[Path, list[Offered]]:
+    """The entries at or below each path, without those that were replaced. They are checked together, so that two with
+    one run are found. A path that is a result or holds results is left out."""
+    folders: dict[Path, list[Path]] = {}
+    for path in paths:
+        results = store.results_below(path) or path in store.results_below(path.parent)
+        if (path / MANIFEST).exists() or (path.is_dir() and not results):
+            folders[path] = find(path)
+    each_once = list(dict.fromkeys(folder for own in folders.values() for folder in own))
+    verdicts = dict(zip(each_once, check(each_once), strict=True))
+    return {path: list(_offers({folder: verdicts[folder] for folder in own})) for path, own in folders.items()}
+
+
+def _offers(verdicts: Mapping[Path, EntryVerdict]) -> Iterator[Offered]:
+    for folder, verdict in verdicts.items():
         if verdict.entry is None or verdict.problems:
             problem = verdict.problems[0]
             why = "disputes it: name only the entry that you trust" if verdict.entry else "rejects it"
-            found.append(Offered(verdict.path, f"mixmark check {why}: {problem.code}: {problem.message}"))
+            yield Offered(verdict.path, f"mixmark check {why}: {problem.code}: {problem.message}")
         elif not verdict.entry.replaced:
             declared = verdict.entry.declaration
-            found.append(Offered(declared.system, None, store.results_of(folder)[-1], declared.price))
-    return found
+            yield Offered(declared.system, None, store.results_of(folder)[-1], declared.price)
 
 
 def find(path: Path) -> list[Path]:

@@ -241,18 +241,19 @@ def test_a_result_with_a_rank_can_be_entered(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_entries_offer_to_a_planner(folder: Path, results: tuple[Path, Path]) -> None:
     offered = registry.find("services")["entries"].load()
-    assert offered(results[0]) is None and offered(results[0].parent) is None
-    [entry] = offered(folder.parents[2])
+    assert offered([results[0], results[0].parent]) == {}
+    above = folder.parents[2]
+    [entry] = offered([above])[above]
     assert (entry.name, entry.problem, entry.result) == ("Acme One", None, folder / "results/1")
     assert entry.price == DECLARED.price
-    copy = folder.parents[2] / "beta" / folder.parent.name / folder.name
+    assert offered([above, folder])[folder] == [entry], "one entry by two paths is no copy"
+    copy = folder.parents[3] / "another" / "beta" / folder.parent.name / folder.name
     shutil.copytree(folder, copy)
     edited(copy, organisation="Beta")
-    for entry in offered(folder.parents[2]):
+    for [entry] in offered([above, copy]).values():
         assert entry.result is None
         assert "disputes it: name only the entry that you trust: E-DUPLICATE" in entry.problem
-    shutil.rmtree(copy)
     (folder / DECLARATION).write_text("{}", "utf-8")
-    [entry] = offered(folder)
+    [entry] = offered([folder])[folder]
     assert entry.name == "acme-sohne/acme-one/two-16-bit" and entry.result is None
     assert entry.problem.startswith("mixmark check rejects it: E-")

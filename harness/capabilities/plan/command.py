@@ -174,15 +174,8 @@ def plan(
         _retained(machines, mix, bits),
         None if more["tariff"] is None else Energy(more["tariff"], more["years"], more["day"]),
     )
-    outlook = outlooks.answered(planner, limits, left_out)
-    outlook = replace(
-        outlook,
-        mix=mix.name,
-        own_work=own,
-        currency=currency,
-        boxes=outlooks.boxes(planner, _measured_boxes(machines, kinds)),
-        notes=tuple(notes),
-    )
+    outlook = outlooks.answered(planner, limits, left_out, _boxes(machines, kinds))
+    outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, notes=tuple(notes))
     names = {suite.name: suite.unit_names for source in sources for suite in source.assessment.result.suites}
     work = summary.work(mix, {suite: each.work for suite, each in names.items()})
     shown = text.plan(outlook, work, {suite: each.short for suite, each in names.items()})
@@ -212,11 +205,13 @@ def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tu
     from mixmark.harness.record import store
 
     service = registry.find("services").get("entries")
-    entries_at = service.load() if service else lambda path: None
+    entries_at = service.load() if service else lambda paths: {}
     if not results and not entries:
         results = (result_or_newest(None),)
-    for owned, path in [(True, path) for path in results] + [(False, path) for path in entries]:
-        offered = entries_at(path)
+    offers = [(True, path, entries_at([path]).get(path)) for path in results]
+    together = entries_at(entries)  # a copied run is found whichever paths hold it
+    offers += [(False, path, together.get(path)) for path in entries]
+    for owned, path, offered in offers:
         for entry in offered or ():
             if entry.problem:
                 left_out.append((plain(entry.name), entry.problem))
@@ -340,7 +335,7 @@ def _kinds(
     return [*measured, *unmeasured], one_currency(amounts), offered | {kind.unmarked for kind in unmeasured}
 
 
-def _measured_boxes(machines: Sequence[tuple[Source, MeasuredMachine]], kinds: Sequence[Kind]) -> list[Box]:
+def _boxes(machines: Sequence[tuple[Source, MeasuredMachine]], kinds: Sequence[Kind]) -> list[Box]:
     """The devices of each measured machine, and the price of the whole machine if its entry declares one."""
     names = {kind.unmarked: kind.name for kind in kinds}
     return [

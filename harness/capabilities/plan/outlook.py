@@ -46,7 +46,7 @@ class Outlook:
     answers: tuple[Answer, ...]
     alone: dict[str, Answer]
     """The first answer if devices of one kind did all the work."""
-    boxes: tuple[Answer, ...] = ()
+    boxes: tuple[Answer, ...]
     """Each machine by itself, the one with the most work for its price first; then by work per kWh."""
     paid_back_months: dict[Question, float | Reason]
     """After how many months an answer's bought devices have saved their price, or why that is not known."""
@@ -65,11 +65,13 @@ Box = tuple[Mapping[str, int], float | None]
 """The devices of a machine, and the price of the whole. None if each device has its own."""
 
 
-def answered(planner: Planner, limits: Limits, left_out: Sequence[tuple[str, str]] = ()) -> Outlook:
+def answered(
+    planner: Planner, limits: Limits, left_out: Sequence[tuple[str, str]] = (), measured: Sequence[Box] = ()
+) -> Outlook:
     """Answers the questions whose facts are known. Raises UsageError if no machine keeps the limits or a suite runs on
     no kind.
 
-    left_out: (name, reason) of the results whose devices are not among the kinds.
+    left_out: (name, reason) of the results whose devices are not among the kinds. measured: the measured machines.
     """
     usable = replace(planner, kinds=[kind for kind in planner.kinds if limits.at_most.get(kind.name) != 0])
     usable.check_suites()
@@ -103,6 +105,7 @@ def answered(planner: Planner, limits: Limits, left_out: Sequence[tuple[str, str
         doubts={kind.name: kind.doubt for kind in planner.kinds if kind.doubt},
         today=today,
         answers=tuple(answers),
+        boxes=boxes(usable, measured),
         alone=alone if len(alone) > 1 else {},
         paid_back_months={
             answer.question: _paid_back(planner, answer, today) for answer in answers if today and answer.bought
@@ -114,10 +117,12 @@ def answered(planner: Planner, limits: Limits, left_out: Sequence[tuple[str, str
 
 def boxes(planner: Planner, measured: Sequence[Box]) -> tuple[Answer, ...]:
     """Each measured machine, and each assumed device by itself, an accelerator in the host with which it does most.
-    Those that cannot do the mix are left out."""
+    Those that cannot do the mix, or have a device that may not be used, are left out."""
     free = replace(planner, kinds=[replace(kind, owned=0) for kind in planner.kinds])
     found: dict[tuple[tuple[str, int], ...], Answer] = {}
     for counts, price in (*measured, *(({kind.name: 1}, None) for kind in planner.kinds if kind.assumption)):
+        if not counts.keys() <= {kind.name for kind in free.kinds}:
+            continue
         hosted = any(kind.is_host and kind.name in counts for kind in free.kinds)
         at_most = {kind.name: counts.get(kind.name, 0) for kind in free.kinds if hosted or not kind.is_host}
         limits = Limits(hosts=None if hosted else 1, at_least=counts, at_most=at_most)
@@ -182,7 +187,7 @@ def _lacks(kind: Kind, question: Question, limits: Limits, energy: Energy | None
 
 def _unanswerable(planner: Planner, question: Question, limits: Limits, unknown: Mapping[str, str]) -> str | None:
     if question == "cheapest" and limits.mixes_per_hour is None:
-        return "it is not known how much work the machine must do"
+        return "--mixes-per-hour or --per-hour says how much work the machine must do"
     if forced := [f"{name}: {why}" for name, why in unknown.items() if name in limits.at_least]:
         return "; ".join(forced)
     runs = {speed.suite for kind in planner.kinds for speed in kind.speeds}
@@ -191,7 +196,7 @@ def _unanswerable(planner: Planner, question: Question, limits: Limits, unknown:
     bounded = any(most is not None for most in (limits.budget, limits.watts, limits.rack_units, limits.hosts))
     free = [kind.name for kind in planner.kinds if kind.name not in limits.at_most]
     if free and limits.mixes_per_hour is None and not bounded:
-        return f"nothing limits how many of {', '.join(free)} there may be"
+        return f"--budget, --power or --hosts limits how many of {', '.join(free)} there may be"
     return None
 
 

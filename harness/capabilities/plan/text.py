@@ -161,26 +161,28 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         if answer.price is not None:
             yield "price and energy", _money(outlook, answer.price + answer.energy_cost)
     if (months := outlook.paid_back_months.get(answer.question)) is not None:
-        yield "paid back", _paid_back(months, list(_assumed_in(outlook, answer)))
+        yield "paid back", _paid_back(outlook, answer, months)
     if answer.rack_units:
-        yield "space", f"{bare(answer.rack_units)} rack units"
+        yield "rack units", bare(answer.rack_units)
     if answer.not_considered:
         yield "not considered", ", ".join(answer.not_considered)
 
 
-def _paid_back(months: float | Reason, assumed: Sequence[str]) -> str:
+def _paid_back(outlook: Outlook, answer: Answer, months: float | Reason) -> str:
     if isinstance(months, str):
         return f"not known: {months}"
+    work = _per_hour(outlook, answer.planned_per_hour)
     if math.isinf(months):
-        return "never by electricity: today's machine takes no more for the same work"
-    provided = f", if {', '.join(assumed)} does what is assumed of it" if assumed else ""
-    return f"in month {math.ceil(months)}, by the electricity that today's machine takes for the same work{provided}"
+        return f"never by electricity: for {work} today's machine takes no more"
+    assumed = ", ".join(_assumed_in(outlook, answer))
+    provided = f", if {assumed} does what is assumed of it" if assumed else ""
+    return f"in month {math.ceil(months)} of {work}, by the electricity that today's machine takes for them{provided}"
 
 
 def _alone(outlook: Outlook, answer: Answer) -> str:
     """What the best of one kind would cost or do instead."""
-    if len({kind for time in answer.time.values() for kind in time}) == 1:
-        return "no mixture of what was considered is better than this one kind"
+    if len(used := {kind for time in answer.time.values() for kind in time}) == 1:
+        return f"no mixture of what was considered is better than {used.pop()}"
     if answer.question == "cheapest":
         costs = {name: (each.price or 0) + (each.energy_cost or 0) for name, each in outlook.alone.items()}
         name = min(costs, key=costs.__getitem__)

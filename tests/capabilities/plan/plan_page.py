@@ -18,7 +18,7 @@ from mixmark.harness.cli.commands import main
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "capabilities" / "plan" / "plan.md"
-OUTPUT = re.compile(r"(```text\n\$ mixmark (plan [^\n]*)\n).*?(?=```)", re.DOTALL)
+OUTPUT = re.compile(r"(```text\n\$ mixmark (plan [^\n]*?)(?: \| tail -n ([0-9]+))?\n).*?(?=```)", re.DOTALL)
 FILE = re.compile(r"<!-- file: (\S+) -->\n```toml\n(.*?)```", re.DOTALL)
 
 
@@ -30,13 +30,14 @@ def renewed(page: str) -> str:
         os.symlink(ROOT / "submissions", "submissions")
         for name, content in FILE.findall(page):
             Path(name).write_text(content, "utf-8")
-        return OUTPUT.sub(lambda match: match[1] + _printed(shlex.split(match[2])), page)
+        return OUTPUT.sub(lambda match: match[1] + _printed(shlex.split(match[2]), int(match[3] or 0)), page)
 
 
-def _printed(words: list[str]) -> str:
+def _printed(words: list[str], last: int) -> str:
+    """The last lines of the output, or with 0 all of them."""
     done = CliRunner().invoke(main, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return done.stdout
+    return "".join(done.stdout.splitlines(keepends=True)[-last:])
 
 
 if __name__ == "__main__":

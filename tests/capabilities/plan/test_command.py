@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,9 +52,9 @@ class Offered:
 OFFERED: list[Offered] = []
 
 
-def offered(path: Path) -> list[Offered] | None:
+def offered(paths: Iterable[Path]) -> dict[Path, list[Offered]]:
     """The service that reads entries of a board."""
-    return OFFERED if path == Path("entries") else None
+    return {path: OFFERED for path in paths if path == Path("entries")}
 
 
 @pytest.fixture

@@ -32,6 +32,10 @@ def test_machines_by_themselves_are_sorted_by_work_for_their_price_then_for_thei
     assert [outlook.per_kwh(box) for box in boxes] == pytest.approx([7200 / 1.1, 3600 / 1])
     free = outlook.boxes(Planner([replace(OWN, price=None)], MIX), [({"own": 1}, None)])
     assert outlook.per_price(free[0]) is None
+    said = shown(outlook.answered(planner, Limits(at_most={"own": 1, "card": 1}), measured=[({"own": 1}, None)]))
+    assert "1 × own 3,600 (3,600 to 3,600) 5,140 3,600" in " ".join(said.split())
+    gone = outlook.answered(planner, Limits(at_most={"own": 1, "card": 0}), measured=[({"own": 1, "card": 1}, None)])
+    assert gone.boxes == ()
 
 
 @pytest.mark.parametrize(
@@ -42,9 +46,14 @@ def test_machines_by_themselves_are_sorted_by_work_for_their_price_then_for_thei
             CARD,
             A_KWH,
             350 / (0.89 * 0.5) / (8766 / 12),
-            "in month 2, by the electricity that today's machine takes for",
+            "in month 2 of 3,600 mixes per hour, by the electricity that today's machine takes",
         ),
-        (replace(CARD, idle_watts=990.0), A_KWH, math.inf, "never by electricity"),
+        (
+            replace(CARD, idle_watts=990.0),
+            A_KWH,
+            math.inf,
+            "never by electricity: for 3,600 mixes per hour today's machine takes no more",
+        ),
         (CARD, None, "it needs --tariff", "not known: it needs --tariff"),
         (
             replace(CARD, price=None, idle_watts=None),
