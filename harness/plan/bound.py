@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -60,7 +60,7 @@ def bound(mix_units: Mapping[str, float], rates: Sequence[Rate], devices: Iterab
     devices: other devices of the rates share no silicon.
     """
     fastest = fastest_routes([rate for rate in rates if rate.suite in mix_units])
-    check_suites(mix_units, fastest)
+    check_suites(mix_units, {rate.suite for rate in fastest})
     suites, used = list(mix_units), list(dict.fromkeys(rate.device for rate in fastest))
     rows = {suite: row for row, suite in enumerate(suites)}
     columns = {device: column for column, device in enumerate(used)}
@@ -265,8 +265,7 @@ def _reached(
     return min(done[suite] / count for suite, count in mix_units.items())
 
 
-def check_suites(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> None:
-    able = {rate.suite for rate in rates}
+def check_suites(mix_units: Mapping[str, float], able: Collection[str]) -> None:
     if missing := [suite for suite in mix_units if suite not in able]:
         raise UsageError(
             f"no device can run {', '.join(missing)}",

@@ -76,7 +76,7 @@ def place(
     """
     known = {device.id for device in devices}
     wanted = [rate for rate in rates if rate.suite in mix_units and rate.device in known]
-    check_suites(mix_units, wanted)
+    check_suites(mix_units, {rate.suite for rate in wanted})
     if objective == "efficiency":
         _check_power(wanted, devices, power)
     problem = _Problem(mix_units, wanted, devices, pool_bytes or {}, host_fraction)

@@ -321,6 +321,7 @@ def _kinds(
                 notes += [] if whole in notes else [whole]
             elif source.price:
                 own = replace(own, price=float(source.price.amount), declared=frozenset({"price"}))
+            if source.price:
                 amounts += [] if name in declared else [(name, source.price.currency)]
             if name in found:
                 found[name] = replace(found[name], owned=found[name].owned + own.owned)

@@ -28,7 +28,7 @@ import numpy as np
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import counted, significant
-from mixmark.harness.plan.bound import EXACT, NOTHING
+from mixmark.harness.plan.bound import EXACT, NOTHING, check_suites
 
 Question = Literal["cheapest", "most", "efficient"]
 """The lowest cost for a demand, the most mixes per hour, or the most mixes per kWh (for a demand, the least power)."""
@@ -268,11 +268,7 @@ class Planner:
 
     def check_suites(self) -> None:
         """Raises UsageError if a suite of the mix runs on no kind."""
-        able = {speed.suite for kind in self.kinds for speed in kind.speeds}
-        if missing := [suite for suite in self.mix_units if suite not in able]:
-            raise UsageError(
-                f"no device that may be used runs {', '.join(missing)}", "the mix needs every one of its suites"
-            )
+        check_suites(self.mix_units, {speed.suite for kind in self.kinds for speed in kind.speeds})
 
     def _contradiction(self, limits: Limits) -> UsageError:
         """The error for limits that no machine keeps together. It names a smallest set of conflicting limits."""

@@ -127,7 +127,7 @@ def boxes(planner: Planner, measured: Sequence[Box]) -> tuple[Answer, ...]:
         at_most = {kind.name: counts.get(kind.name, 0) for kind in free.kinds if hosted or not kind.is_host}
         limits = Limits(hosts=None if hosted else 1, at_least=counts, at_most=at_most)
         if answer := free.answer_if_any("most", limits):
-            own = answer if price is None else replace(answer, price=price)
+            own = replace(answer, price=price) if answer.price is None else answer
             found.setdefault(tuple(sorted(answer.counts.items())), own)
     return tuple(
         sorted(found.values(), key=lambda box: (per_price(box) or 0, per_kwh(box) or 0, box.mixes_per_hour.estimate))

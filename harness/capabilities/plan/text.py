@@ -20,7 +20,6 @@ TITLES = {
     "most": "Most work",
     "efficient": "Most work per kilowatt-hour",
 }
-ASSUMED_COLUMNS = ("device", "suite", "computed with", "at most")
 PER = 1000
 """The money that the work of a machine is divided by."""
 NEVER_RANKED = "PREDICTED from solo rates at full load, not measured and never ranked."
@@ -46,11 +45,12 @@ def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[B
     for name, figures in outlook.declared.items():
         yield Paragraph(f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {name}")
     if outlook.assumed:
-        yield Table("Assumed: nobody measured these devices", ASSUMED_COLUMNS, list(_assumed(outlook, units)), 3)
+        header = ("device", "suite", "computed with", "at most")
+        yield Table("Assumed: nobody measured these devices", header, list(_assumed(outlook, units)), 3)
         for kind, assumption in outlook.assumed.items():
             yield Paragraph(f"{kind}: {assumption.source}")
     if today := outlook.today:
-        yield Paragraph(f"Today: {_counts(today)}: {', '.join(filter(None, _does(outlook, today)))}")
+        yield Paragraph(f"Today: {_listed(today.counts)}: {', '.join(filter(None, _does(outlook, today)))}")
     if outlook.answers:
         yield _chart(outlook)
     titles: dict[tuple[tuple[str, str], ...], str] = {}
@@ -64,7 +64,7 @@ def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[B
         yield Heading("Each machine by itself, predicted")
         per_kwh_of = "work per kWh" if outlook.own_work else "mixes per kWh"
         header = ("machine", _unit(outlook), f"per {_money(outlook, PER)}", per_kwh_of)
-        yield Table("", header, [(_counts(box), _work(outlook, box, ""), *_worth(box)) for box in outlook.boxes])
+        yield Table("", header, [(_listed(box.counts), _work(outlook, box, ""), *_worth(box)) for box in outlook.boxes])
     questions = [("not answered", TITLES[question].lower(), why) for question, why in outlook.not_answered.items()]
     left_out = [("left out", name, why) for name, why in outlook.left_out]
     yield Notes([*questions, *left_out, *(("note", name, remark) for name, remark in outlook.notes)])
@@ -79,7 +79,7 @@ def _chart(outlook: Outlook) -> Chart:
 
     def bar(label: str, answer: Answer) -> Bar:
         work, (does, *costs) = answer.mixes_per_hour, _does(outlook, answer)
-        detail = ", ".join(filter(None, (does, _counts(answer), *costs)))
+        detail = ", ".join(filter(None, (does, _listed(answer.counts), *costs)))
         whisker = None if _assumed_in(outlook, answer) else work.ends
         drawn = charts.bar(work.estimate, whisker, outlook.demand, most, hue=0)
         return Bar(label, significant(work.estimate), detail, drawn)
@@ -193,7 +193,7 @@ def _alone(outlook: Outlook, answer: Answer) -> str:
         name = max(does, key=does.__getitem__)
         ratio = does[name] / answer.mixes_per_hour.estimate
         more = f"{_per_hour(outlook, does[name])}, {significant(ratio)} × the work"
-    return f"all work on {name}, in {_counts(outlook.alone[name])}: {more}"
+    return f"all work on {name}, in {_listed(outlook.alone[name].counts)}: {more}"
 
 
 def checks(found: Sequence[Checked]) -> Document:
@@ -234,10 +234,6 @@ def _per_hour(outlook: Outlook, per_hour: float) -> str:
 
 def _money(outlook: Outlook, amount: float) -> str:
     return f"{bare(amount, 4)} {outlook.currency}".strip()
-
-
-def _counts(answer: Answer) -> str:
-    return _listed(answer.counts)
 
 
 def _listed(counts: Mapping[str, int]) -> str:

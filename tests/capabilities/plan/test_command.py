@@ -16,9 +16,11 @@ from click.testing import CliRunner, Result
 from mixmark.harness.capabilities.plan import catalogue
 from mixmark.harness.capabilities.plan.text import NEVER_RANKED, TITLES
 from mixmark.harness.cli.commands import main
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.machine import suite_claims
@@ -180,18 +182,33 @@ def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path
 
 
 @pytest.fixture
-def verdict(monkeypatch: pytest.MonkeyPatch) -> Callable[[VerdictWord], None]:
-    """Gives every result this verdict."""
+def verdict(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives every result since a day a verdict."""
 
-    def give(word: VerdictWord) -> None:
+    def give(word: VerdictWord, since: str = "") -> None:
         found = Verdict(word, (Finding(code="finished.nothing", severity="warning", about="run"),))
-        monkeypatch.setattr(suite_claims, "judge_stored", lambda result: replace(judge_stored(result), verdict=found))
+
+        def judge(result: schema.Result) -> Assessment:
+            own = judge_stored(result)
+            return replace(own, verdict=found) if result.created_utc >= since else own
+
+        monkeypatch.setattr(suite_claims, "judge_stored", judge)
 
     return give
 
 
+def test_an_older_result_counts_for_a_kind_of_device_if_the_newer_one_is_disturbed(
+    mine: Path, tmp_path: Path, verdict: Callable[..., None]
+) -> None:
+    newer = Maker(2).result(runs=1).model_copy(update={"created_utc": "2026-02-02T00:00:00+00:00"})
+    write(tmp_path / "newer", newer)
+    verdict("disturbed", since="2026-02")
+    found = planned(tmp_path / "newer", mine)
+    assert found["today"]["counts"] == {f"{HOST} (disturbed)": 1, f"{HOST} (2)": 1, CARD: 2}
+
+
 def test_a_disturbed_machine_is_called_so_in_every_line_and_an_invalid_one_is_left_out(
-    mine: Path, prices: Path, verdict: Callable[[VerdictWord], None]
+    mine: Path, prices: Path, verdict: Callable[..., None]
 ) -> None:
     words = (mine, "--prices", prices, "--add", CARD, "--tariff", 0.3)
     clean = typed(*words).stdout
@@ -233,6 +250,11 @@ def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch:
     assert "acme/two: mixmark check rejects it: E-X" in text
     assert "the price of Acme One: it covers the host and its accelerators" in text
     assert "1 × Acme One" in text
+    assert "per 900 EUR" not in text and "per 1,000 EUR" in text
+    [box] = planned("--entries", entries, "--hosts", 1)["boxes"]
+    assert (box["counts"], box["price"]) == ({"Acme One": 1, CARD: 1}, 900), (
+        "a whole machine has the price of its entry"
+    )
     del OFFERED[0]
     refused = typed("--entries", entries, "--hosts", 1)
     assert refused.exit_code == 2
@@ -267,7 +289,7 @@ def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: s
         (("--per-hour", "llm=5"), "there is no suite 'llm'"),
         (("--per-hour", "dlrm=0"), "no work of an hour"),
         (("--per-hour", "100"), "--per-hour 100 names no suite"),
-        (("--without", HOST, "--without", CARD), "no device that may be used runs dlrm, resnet50"),
+        (("--without", HOST, "--without", CARD), "no device can run dlrm, resnet50"),
         (("--per-hour", "dlrm=5 tokens"), "dlrm counts samples, not tokens"),
         (("--day", "100,140"), "no load of a day"),
         (("--per-hour", "dlrm=5", "--mix", "edge-1"), "both name the work"),

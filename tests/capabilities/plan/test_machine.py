@@ -133,7 +133,7 @@ def test_limits_that_exclude_each_other_are_named_and_no_others() -> None:
 
 
 def test_a_suite_that_nothing_runs_is_named() -> None:
-    with pytest.raises(UsageError, match="no device that may be used runs b"):
+    with pytest.raises(UsageError, match="no device can run b"):
         best([host(), kind("half", 1, 0)], "most", budget=1)
 
 

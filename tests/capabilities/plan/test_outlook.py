@@ -25,7 +25,7 @@ def shown(found: outlook.Outlook) -> str:
 
 
 def test_machines_by_themselves_are_sorted_by_work_for_their_price_then_for_their_energy() -> None:
-    planner = Planner([OWN, CARD], MIX)
+    planner = Planner([OWN, replace(CARD, price=None)], MIX)
     boxes = outlook.boxes(planner, [({"own": 1}, None), ({"own": 1, "card": 1}, 700.0)])
     assert [box.counts for box in boxes] == [{"own": 1, "card": 1}, {"own": 1}]
     assert [outlook.per_price(box) for box in boxes] == pytest.approx([7200 / 700, 3600 / 700])
