@@ -23,7 +23,6 @@ from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
-from mixmark.harness.plan.phases import RouteKey
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
 
@@ -252,7 +251,7 @@ def _score(assessment: Assessment) -> str:
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
     names = figures.device_names(assessment.result)
     models = {device.id: device.name for device in assessment.result.devices if device.name and not device.on_host}
-    tried = solo_rates.screened_per_s(assessment.measured.values())
+    tried = solo_rates.tried_per_s(assessment.measured.values())
     for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
         own = [row for row in assessment.solos if row.route.suite == suite]
         best = _best_routes(own, models)
@@ -268,9 +267,11 @@ def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[
 
 
 def _best_line(
-    own: Sequence[Solo], best: list[list[Solo]], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
+    own: Sequence[Solo],
+    best: list[list[Solo]],
+    names: dict[str, str],
+    tried: solo_rates.Runs,
 ) -> SuiteLine:
-    """tried: the units per second of the screening runs of each route."""
     (first, *alike), *others = best
     rate = figures.rate(first.units_per_s, first.names.short)
     if first.units_per_s and (half := figures.within(first.units_per_s)):
@@ -292,11 +293,14 @@ def _best_line(
 
 
 def _tried(
-    first: Solo, own: Sequence[Solo], names: dict[str, str], tried: Mapping[RouteKey, Sequence[float]]
+    first: Solo,
+    own: Sequence[Solo],
+    names: dict[str, str],
+    tried: solo_rates.Runs,
 ) -> Iterator[str]:
-    """How much faster the first route was than each route that was only screened, both in their screening runs."""
+    """How much faster the first route was than each route that was only screened."""
     only_tried = [row for row in own if row.status == "screened" and row.scenario == first.scenario]
-    own_per_s = median(tried.get(first.route.key, (0.0,)))
+    own_per_s = median(tried.get((first.route.key, first.scenario), (0.0,)))
     known = [row for row in only_tried if row.units_per_s and own_per_s]
     lead = "quick check: "
     for row in sorted(known, key=lambda row: row.speed, reverse=True):

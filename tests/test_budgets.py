@@ -25,9 +25,9 @@ BUDGETS = {
     "record": 540,
     "worker": 2460,
     "machine": 1880,
-    "measure": 2960,
+    "measure": 3000,
     "cli": 1630,
-    "reporters": 2265,
+    "reporters": 2270,
     "suites": 2650,
 }
 """The rooms of the harness, and what else a score needs. Together 25,355 lines; the goal is 24,400."""

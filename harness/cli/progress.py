@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from types import TracebackType
 
@@ -15,11 +15,11 @@ from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import Found, Record, Result
+from mixmark.harness.contracts.schema import Found, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS
+from mixmark.harness.judge.mixed_run import HOUR_S, LARGEST_SURPLUS
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
@@ -95,6 +95,7 @@ class Progress:
                 if event.repeats:
                     disturbed, why = event.repeats
                     self._print(f"{disturbed} was disturbed, so the mix is run once more: {words(why)}")
+                self._expect_mix(event.phases)
             case PhaseStarted(phase=phase):
                 self._begin(self.eta.seconds("phase", phase.name))
                 self.label, self.whole = stage_of(phase).label(phase), stage_of(phase).bundles
@@ -117,6 +118,13 @@ class Progress:
                 self._report_stage()
             case Audited(record=record):
                 self._audited(record)
+
+    def _expect_mix(self, phases: Sequence[Phase]) -> None:
+        """Says before the first mixed phase what the plan expects of it: the first figure of a run."""
+        for phase in phases:
+            if phase.purpose == "mixed" and phase.placement and phase.shares[0].run == 1:
+                per_hour = significant(phase.placement.mixes_per_s * HOUR_S)
+                self._print(f"about {per_hour} mixes per hour expected by these rates; now measured")
 
     def _recorded(self, record: Record) -> None:
         self.snapshot = None

@@ -105,8 +105,8 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option(
     "--all-routes",
     is_flag=True,
-    help="Measure every route. Without it, a run that ends with a mix ranks the routes of a suite on a device by "
-    "screening runs of a few seconds, and measures the fastest.",
+    help="Measure every route. Without it, a run that ends with a mix measures the likely fastest route of a suite on "
+    "a device, and another one only if a quick check of seconds shows it to be faster.",
 )
 @click.option(
     "--scenario",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import is_covered
-from mixmark.harness.contracts.schema import Device, Int64s, Record
+from mixmark.harness.contracts.schema import Device, Int64s, Record, Route
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.statistics.timestamps import Floats, in_flight_ns, steps_begin_ns
 from mixmark.harness.plan.bound import each_once
@@ -58,6 +58,10 @@ class PeakRates:
     """The FLOPs per second of each device in each precision."""
     bytes_per_s: Mapping[str, float]
     """The bytes per second of each device; the precision does not matter."""
+
+    def flops_of(self, route: Route) -> float:
+        """The FLOPs per second of the route's device in its precision. 0 if they are not known."""
+        return self.flops_per_s.get((route.device, route.precision), 0.0)
 
 
 def ceilings(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Mix, Rate, Result, ServiceLimits
+from mixmark.harness.contracts.schema import Mix, Rate, Result, ScenarioName, ServiceLimits
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
@@ -30,12 +30,16 @@ UNSURE = 0.05
 """The half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at."""
 
 
-def screened_per_s(measured: Iterable[Measurement]) -> Mapping[RouteKey, Sequence[float]]:
-    """The units per second of each screening run, by its route. 0: the clock did not tick."""
-    found: dict[RouteKey, list[float]] = defaultdict(list)
+Runs = Mapping[tuple[RouteKey, ScenarioName], Sequence[float]]
+"""The units per second of each run of a route in a scenario."""
+
+
+def tried_per_s(measured: Iterable[Measurement]) -> Runs:
+    """The rates of the screening runs and the solo measurements. 0: the clock did not tick."""
+    found: dict[tuple[RouteKey, ScenarioName], list[float]] = defaultdict(list)
     for each in measured:
-        if each.record.screening:
-            found[each.record.route.key].append(each.throughput_per_s or 0.0)
+        if each.record.screening or each.is_solo:
+            found[each.record.route.key, each.record.scenario].append(each.throughput_per_s or 0.0)
     return found
 
 
@@ -45,7 +49,7 @@ def contenders(rates_per_s: Mapping[RouteKey, Sequence[float]]) -> list[RouteKey
     Another route may be as fast if it is close in the median, and if the first one does not lead by LEAD turns: runs
     that were made in one turn are compared with each other, so that a drift of the machine favours neither.
 
-    rates_per_s: the screening runs of each route of one suite on one device, at least one route.
+    rates_per_s: the runs of each route of one suite on one device, at least one route.
     """
     first, *others = sorted(rates_per_s, key=lambda route: median(rates_per_s[route]), reverse=True)
     best = rates_per_s[first]

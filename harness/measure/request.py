@@ -322,9 +322,8 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
     request, bench = run.request, machine.bench
     bits = request.classes[0]
     candidates = _routes(run, machine, bits)
-    screenings = phases.screening_phases(candidates) if run.mix and not request.all_routes else ()
-    planned = screenings or candidates
-    header = bench.header(planned, request.tier, request.preset, request.seed, run.mix, request.objective)
+    all_routes = request.all_routes or not run.mix
+    header = bench.header(candidates, request.tier, request.preset, request.seed, run.mix, request.objective)
     unused = phases.left_out(bench.targets(request.devices), candidates, bits) if not request.precisions else ()
     if run.mix and request.objective == "efficiency" and not machine.domains:
         raise UsageError(
@@ -333,7 +332,8 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
         )
     update = {
         "bits": None if request.precisions else bits,
-        "candidates": candidates if screenings else (),
+        "phases": candidates if all_routes else (),
+        "candidates": () if all_routes else candidates,
         "devices": machine.devices,
         "domains": machine.domains,
         "absent": (*header.absent, *machine.absent, *unused),

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import takewhile
+from itertools import dropwhile
 from typing import Literal, TypeVar
 
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
     Absent,
@@ -30,12 +31,15 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import voided
-from mixmark.harness.judge.rules import interference, registered
+from mixmark.harness.judge.rules import integrity, interference, registered
+from mixmark.harness.judge.solo import unit_names
 from mixmark.harness.plan.phases import (
     RouteKey,
     confirmations,
     of_mix,
     routes_of,
+    screened_as,
+    screening_limits,
     screening_phase,
 )
 from mixmark.harness.plan.placement import Planner, Power, place
@@ -182,27 +186,20 @@ def absent(name: str, error: MixmarkError, kind: Literal["mix", "experiment"] = 
 
 
 class Screening(Stage):
-    """Brief runs that rank the routes of a suite on a device."""
+    """Brief runs of the other routes of a suite on a device, once the likely fastest one was measured."""
 
     name = "screening"
 
-    def solo(self, state: RunState) -> list[Phase]:
-        """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
-        each suite has its fastest route, or if too little of REPEATS_S is left."""
-        result = state.result
-        ran = [record for record in result.records if record.screening]
-        took_ns = {record.key: _took_ns(record, state.evidence.limits[record.key]) for record in ran}
-        again_ns = {record.route.key: took_ns[record.key] for record in ran}
-        repeated = takewhile(lambda record: record.run > 1, reversed(ran))  # a weight class begins with first runs
-        budget_ns = REPEATS_S[result.tier] * SECOND * len(result.devices)
-        left_ns = budget_ns - sum(took_ns[record.key] for record in repeated)
-        phases: list[Phase] = []
-        for shares, rates in _screened(state):
-            routes = solo_rates.contenders(rates)
-            if len(routes) > 1 and (turn_ns := sum(again_ns[route] for route in routes)) <= left_ns:
-                left_ns -= turn_ns
-                phases += [screening_phase(shares[route], len(rates[route]) + 1) for route in routes]
-        return phases
+    def solo(self, state: RunState) -> Steps:
+        """The first screening run of each route that could be the fastest, and an absence for each that could not. Then
+        the turns of those that are close."""
+        routes = [each for each in _routes(state) if not _is_measured_first(*each)]
+        return [*_first_runs(state, routes)] or _turns(state, routes)
+
+    def to_come(self, run: Outlook) -> Iterator[Shares]:
+        """All routes but the likely fastest."""
+        for shares in () if run.of(self.name) else routes_of(run.result.candidates).values():
+            yield from (screening_phase(share, 1).shares for share in _likely_first(shares)[1:])
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         return 0.0
@@ -211,26 +208,84 @@ class Screening(Stage):
         return "quick check"
 
 
-def _took_ns(record: Record, limits: Limits) -> int:
-    """The time of a screening run, without the start of its worker."""
-    search_ns = limits.search_ns if record.trials else 0
-    return (record.load_ns or 0) + limits.warmup_ns + search_ns + limits.max_ns
+Tried = tuple[Sequence[Share], Mapping[RouteKey, Sequence[float]]]
+"""The routes of a suite on a device that neither failed nor proved invalid, the likely fastest first, and the units per
+second of each run of those that were tried."""
 
 
-def _screened(state: RunState) -> Iterator[tuple[Mapping[RouteKey, Share], Mapping[RouteKey, Sequence[float]]]]:
-    """For each suite on each device, the shares of its candidate routes, and the units per second of the screening runs
-    of each route that neither failed nor proved invalid. The only route of a suite on a device needs no screening run,
-    and has a rate of 0."""
+def _routes(state: RunState) -> Iterator[Tried]:
     failed = {
         record.route.key
         for record in state.result.records
         if record.error or record.key in state.invalid or (record.audit and not record.audit.passed)
     }
-    rates = solo_rates.screened_per_s(state.evidence.measured)
+    known = solo_rates.tried_per_s(state.evidence.measured)
     for shares in routes_of(state.result.candidates).values():
-        known = rates if len(shares) > 1 else dict.fromkeys(shares, (0.0,))
-        if left := {route: known[route] for route in shares if route in known and route not in failed}:
-            yield shares, left
+        left = [share for share in _likely_first(shares) if share.route.key not in failed]
+        runs = {share.route.key: known.get((share.route.key, screened_as(share))) for share in left}
+        if left:
+            yield left, {route: rates for route, rates in runs.items() if rates}
+
+
+def _likely_first(shares: Mapping[RouteKey, Share]) -> Sequence[Share]:
+    """The routes of fewer bits first, since they compute faster and read less. Else their order is kept."""
+    return sorted(shares.values(), key=lambda share: BITS_PER_WEIGHT[share.route.precision])
+
+
+def _first_runs(state: RunState, routes: Sequence[Tried]) -> Iterator[Phase | Absent]:
+    for shares, tried in routes:
+        for share in shares:
+            if share.route.key in tried or state.is_absent(share.route.label, "route"):
+                continue
+            why = _why_slower(state, share)
+            yield Absent(kind="route", name=share.route.label, reason=why) if why else screening_phase(share, 1)
+
+
+def _is_measured_first(shares: Sequence[Share], tried: Mapping[RouteKey, Sequence[float]]) -> bool:
+    """Whether the likely fastest route is measured before the others are screened. The measurement of a server compares
+    with no screening run: its rate is that of the arrivals."""
+    return shares[0].route.key not in tried and (len(shares) == 1 or shares[0].scenario != "server")
+
+
+def _why_slower(state: RunState, share: Share) -> str:
+    """Why a route is slower than one that was measured. Empty if it may be faster."""
+    route = share.route
+    for each in state.evidence.solo:
+        other, rate = each.record.route, each.throughput_per_s or 0.0
+        if (other.suite, other.device, each.record.scenario) != (route.suite, route.device, share.scenario):
+            continue
+        if (most := integrity.most_per_s(each, share, state.evidence.peaks)) < rate and each.key not in state.invalid:
+            allowed = f"{significant(most)} {unit_names(state.result, each.record).short}/s"
+            return (
+                f"not tried: the limits of {route.device} allow at most {allowed} in {route.precision}, and "
+                f"{other.adapter} {other.precision} reached {significant(rate)}; --all-routes measures it"
+            )
+    return ""
+
+
+def _turns(state: RunState, routes: Sequence[Tried]) -> Sequence[Phase]:
+    """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
+    each suite has its fastest route, or if too little of REPEATS_S is left."""
+    result = state.result
+    took_ns = {record.route.key: _took_ns(record) for record in result.records if record.scenario != "probe"}
+    own = dropwhile(lambda record: record.route.weight_class > (result.bits or 16), result.records)
+    repeated = [record for record in own if record.screening and record.run > 1]
+    left_ns = REPEATS_S[result.tier] * SECOND * len(result.devices) - sum(map(_took_ns, repeated))
+    phases: list[Phase] = []
+    for shares, tried in routes:
+        close = solo_rates.contenders(tried)
+        if len(close) > 1 and (turn_ns := sum(took_ns[route] for route in close)) <= left_ns:
+            left_ns -= turn_ns
+            of_route = {share.route.key: share for share in shares}
+            phases += [screening_phase(of_route[route], len(tried[route]) + 1) for route in close]
+    return phases
+
+
+def _took_ns(record: Record) -> int:
+    """The time of a screening run of the record's route, without the start of its worker."""
+    limits = screening_limits(record.route.tier)
+    search_ns = limits.search_ns if record.trials else 0
+    return (record.load_ns or 0) + limits.warmup_ns + search_ns + limits.max_ns
 
 
 class Solo(Stage):
@@ -239,12 +294,15 @@ class Solo(Stage):
     name = "solo"
 
     def solo(self, state: RunState) -> list[Phase]:
-        """The phases that measure the fastest route of each suite on each device, by the medians of the screening runs.
-        If that route failed or proved invalid, the next one is taken; a route that was measured needs no further
-        phase."""
+        """The phases that measure the likely fastest route of each suite on each device and then, if another one is
+        faster by the medians of all runs, that one. If a route failed or proved invalid, the next one is taken; a route
+        that was measured needs no further phase."""
         result = state.result
         planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
-        wanted = {solo_rates.contenders(rates)[0] for _, rates in _screened(state)} - planned
+        wanted = {
+            shares[0].route.key if _is_measured_first(shares, tried) else solo_rates.contenders(tried)[0]
+            for shares, tried in _routes(state)
+        } - planned
         targets = {tuple(target) for _, *target in wanted}
         narrow = {(device, adapter) for device, adapter, bits in targets if BITS_PER_WEIGHT[bits] < 16}
         probed = [phase.shares[0].route for phase in result.candidates if phase.purpose == "probe"]
@@ -253,7 +311,7 @@ class Solo(Stage):
             for route in probed
             if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
         }
-        return [
+        return [*_probes_of_others(state, targets)] + [
             phase
             for phase in result.candidates
             for suite, *target in [phase.shares[0].route.key]
@@ -273,6 +331,21 @@ class Solo(Stage):
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         return 0.0 if phase.purpose == "probe" else run.preset.idle_s
+
+
+def _probes_of_others(state: RunState, targets: Collection[tuple[str, ...]]) -> Iterator[Phase]:
+    """A probe by a built-in adapter in each further precision of a device, which may show that no route in that
+    precision is the fastest. targets: the devices, adapters and precisions that are probed anyway."""
+    result = state.result
+    others = (share.route for shares, _ in _routes(state) for share in shares[1:])
+    wanted = {(route.device, route.precision) for route in others}
+    wanted -= {(device, precision) for device, _, precision in targets}
+    wanted -= {(share.route.device, share.route.precision) for phase in result.phases for share in phase.shares}
+    for phase in result.candidates:
+        route = phase.shares[0].route
+        if phase.purpose == "probe" and (route.device, route.precision) in wanted and result.ran_built_in(route):
+            wanted.remove((route.device, route.precision))
+            yield phase
 
 
 def _target(share: Share) -> tuple[str, str, str]:

@@ -181,28 +181,20 @@ def _precisions(
     return [each for its_class, each in best.items() if its_class >= bits]
 
 
-def screening_phases(candidates: Sequence[Phase], known: Sequence[Phase] = ()) -> tuple[Phase, ...]:
-    """A screening run for each route, if a suite has several routes on a device.
-
-    known: the phases planned so far; a route with a screening run among them needs no other.
-    """
-    before = {phase.shares[0].route.key for phase in known if phase.purpose == "screening"}
-    return tuple(
-        screening_phase(share, 1)
-        for routes in routes_of(candidates).values()
-        for share in routes.values()
-        if len(routes) > 1 and share.route.key not in before
-    )
-
-
 def screening_phase(share: Share, run: int) -> Phase:
-    """A screening run of a candidate's share. run: 1 for the first of its route."""
-    limits = SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING
+    """A screening run of a candidate's share. run: 1 for the first run of its route."""
     key = f"screening{run if run > 1 else ''}.{share.key}"
-    update = {"key": key, "run": run, "limits": limits}
-    if share.scenario == "server":  # a search for the arrival rate takes minutes
-        update |= {"scenario": "single-stream", "rate_per_s": None}
-    return of_share(share.model_copy(update=update), "screening")
+    update = {"key": key, "run": run, "limits": screening_limits(share.route.tier), "scenario": screened_as(share)}
+    return of_share(share.model_copy(update=update | {"rate_per_s": None}), "screening")
+
+
+def screened_as(share: Share) -> ScenarioName:
+    """The scenario of its screening runs: a search for the arrival rate takes minutes."""
+    return "single-stream" if share.scenario == "server" else share.scenario
+
+
+def screening_limits(tier: Tier) -> Limits:
+    return SMOKE_SCREENING if tier == "smoke" else SCREENING
 
 
 def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:
@@ -239,7 +231,7 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
     return before.model_copy(
         update={
             "bits": bits,
-            "phases": (*phases, *(fresh if all_routes else screening_phases(candidates, phases))),
+            "phases": (*phases, *fresh) if all_routes else phases,
             "candidates": () if all_routes else candidates,
             "begun": tuple(name for name in before.begun if name in names),
             "records": tuple(record for record in before.records if record.phase in names),

@@ -304,8 +304,8 @@ class Result(Fact):
     phases: tuple[Phase, ...] = ()
     """The planned phases. A share without a record was not reached."""
     candidates: tuple[Phase, ...] = ()
-    """The phases of all routes, if screening runs decide which routes are measured; the phases of the chosen routes are
-    then added to `phases`. Empty if every route is measured."""
+    """The phases of all routes, if only the fastest are measured: theirs are added to `phases`. Empty if every route is
+    measured."""
     system: System
     """The machine; with several hosts, the first host."""
     hosts: tuple[Hosts, ...] = ()

@@ -5,6 +5,7 @@ They assume an adapter that wants to look fast. docs/method.md says what none of
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import kind_of
-from mixmark.harness.contracts.schema import Finding, Record
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Finding, Record, Share
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
 from mixmark.harness.judge.mixed_run import AT_REST_BYTES_PER_S
+from mixmark.harness.judge.roofline import PeakRates
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE
 from mixmark.harness.judge.statistics.timestamps import most_in_flight
@@ -285,22 +287,31 @@ def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     probes of the device reached, if nothing disturbed them and their outputs passed. A device that none of them probed
     has no ceiling but its own. The bytes count once for all feeds that are in flight together."""
     for measured in evidence.measured:
-        record, route = measured.record, measured.record.route
+        record, device = measured.record, measured.record.route.device
         if record.scenario == "probe" or record.screening or not measured.in_flight_ns:
             continue
-        cache_bytes = last_level_bytes(measured.system.caches)
-        cache = cache_bytes if kind_of(route.device) == "cpu" and cache_bytes else LARGEST_CACHE_BYTES
-        cache *= len(measured.silicon - {route.device}) or 1  # each part of a group has a cache of its own
         feeds_per_s = len(measured.completions) * 1e9 / measured.in_flight_ns
-        flops = min_flops(record) * feeds_per_s
-        streamed = streamed_bytes(record, OUT_OF_CACHE * cache) * feeds_per_s
+        streamed = streamed_bytes(measured) * feeds_per_s
         streamed /= measured.mean_in_flight  # one pass over the weights may serve all feeds in flight
         for unit, achieved, ceiling in (
-            ("FLOP/s", flops, evidence.peaks.flops_per_s.get((route.device, route.precision), 0)),
-            ("byte/s", streamed, evidence.peaks.bytes_per_s.get(route.device, 0)),
+            ("FLOP/s", min_flops(record) * feeds_per_s, evidence.peaks.flops_of(record.route)),
+            ("byte/s", streamed, evidence.peaks.bytes_per_s.get(device, 0)),
         ):
             if ceiling and achieved > OVER_CEILING * ceiling:
-                yield found("below_ceiling", record.key, times=achieved / ceiling, unit=unit, device=route.device)
+                yield found("below_ceiling", record.key, times=achieved / ceiling, unit=unit, device=device)
+
+
+def most_per_s(measured: Measurement, share: Share, peaks: PeakRates) -> float:
+    """The most units per second of another route of the suite on the device that `below_ceiling` allows. Infinite if
+    no ceiling is known. measured: what a route of as many bits or fewer did."""
+    record, units = measured.record, measured.record.feed_units
+    wider = BITS_PER_WEIGHT[share.route.precision] / BITS_PER_WEIGHT[record.route.precision]
+    if not units or wider < 1:
+        return math.inf
+    needs = [(min_flops(record), peaks.flops_of(share.route))]
+    if record.batch == share.batch == record.concurrency == 1:  # else a pass over the weights may serve more feeds
+        needs.append((wider * streamed_bytes(measured), peaks.bytes_per_s.get(share.route.device, 0)))
+    return min((OVER_CEILING * peak * units / need for need, peak in needs if need and peak), default=math.inf)
 
 
 @room.rule(
@@ -362,9 +373,14 @@ def min_flops(record: Record) -> float:
     return sum((cost.flops if cost.min_flops is None else cost.min_flops) * cost.yields for cost in record.costs)
 
 
-def streamed_bytes(record: Record, at_least: float) -> float:
-    """The bytes that one feed streams in yields of more than `at_least` bytes. No cache holds much of such a yield."""
-    return sum(cost.streamed_bytes * cost.yields for cost in record.costs if cost.streamed_bytes > at_least)
+def streamed_bytes(measured: Measurement) -> float:
+    """The bytes that one feed streams in yields that are much larger than the last cache. No cache holds much of such a
+    yield."""
+    cache_bytes = last_level_bytes(measured.system.caches)
+    cache = cache_bytes if kind_of(measured.record.route.device) == "cpu" and cache_bytes else LARGEST_CACHE_BYTES
+    cache *= len(measured.silicon - {measured.record.route.device}) or 1  # each part of a group has a cache of its own
+    costs = measured.record.costs
+    return sum(cost.streamed_bytes * cost.yields for cost in costs if cost.streamed_bytes > OUT_OF_CACHE * cache)
 
 
 def last_level_bytes(caches: Mapping[str, str]) -> int | None:

@@ -6,7 +6,6 @@ of its hosts are known. Each window has its joules, and sources of energy agree.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.findings import DOCTOR, READS, found, invalid, note, warning
 from mixmark.harness.judge.mixed_run import took_no_part
 from mixmark.harness.judge.rules.registered import Room
-from mixmark.harness.judge.solo_rates import CLOSE, screened_per_s
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,
@@ -183,29 +181,6 @@ def screened(evidence: Evidence) -> Iterator[Finding]:
     for route, key in tried.items():
         if route not in in_full:
             yield found(code, key)
-
-
-@of_records.rule(
-    note(
-        "slower than {adapter} {precision} was whenever it was tried, so that may be the faster route; --all-routes "
-        "measures both"
-    )
-)
-def choice_confirmed(evidence: Evidence) -> Iterator[Finding]:
-    """No route that was left out was, in each of its screening runs, more than 1.15 times as fast as the fastest
-    measured route of its suite on its device."""
-    tried = {(each.record.route.key, each.record.scenario) for each in evidence.measured if each.record.screening}
-    in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
-    fastest: dict[tuple[str, str], tuple[float, str]] = {}
-    for measured in evidence.solo:
-        route, rate = measured.record.route, measured.throughput_per_s or 0.0
-        if (route.key, measured.record.scenario) in tried:
-            fastest[route.key[:2]] = max(fastest.get(route.key[:2], (0.0, "")), (rate, measured.key))
-    for other, runs in screened_per_s(evidence.measured).items():
-        rate, key = fastest.get(other[:2], (math.inf, ""))
-        if other not in in_full and min(runs) > CLOSE * rate:
-            _, _, adapter, precision = other
-            yield found("choice_confirmed", key, adapter=adapter, precision=precision)
 
 
 @of_records.rule(note("{kind} when it was closed: {message}{hint:hint}"))

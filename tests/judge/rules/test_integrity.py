@@ -20,11 +20,13 @@ from mixmark.harness.contracts.schema import (
     Gate,
     Phase,
     Record,
+    Share,
 )
 from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import CODES
 from mixmark.harness.judge.rules import integrity, registered
+from mixmark.harness.plan.presets import QUICK
 from tests.golden.sample import GPU, closed_loop, phase, probe, record, result
 from tests.judge.found import Check, Said, beside, block, facts, not_none, said, says
 
@@ -454,6 +456,30 @@ def test_feeds_in_flight_together_may_share_what_is_streamed() -> None:
     assert told(integrity.below_ceiling, alone) != []  # a runner that takes four feeds had one in flight
     together = overlapping(4, concurrency=4).completions
     assert told(integrity.below_ceiling, cell(completions=together, scenario="offline", **streaming)) == []
+
+
+def test_a_route_that_cannot_be_the_fastest_would_be_too_fast_if_it_were() -> None:
+    """Random ceilings and rates: whatever is left out would break `below_ceiling` at the other route's rate."""
+    draw = np.random.default_rng(5)
+    left_out = 0
+    for _ in range(300):
+        gemm_ns, read_ns, took_ns = (int(each) for each in draw.integers(20, 400, 3))
+        work = Cost(name="decode", flops=float(draw.integers(1, 20)) * 1e9, bytes=4e9, streamed_bytes=4e9)
+        wide = cell(((took_ns,),) * 4, costs=(work,), feed_units=1, batch=1)
+        narrow = wide.model_copy(
+            update={
+                "route": wide.route.model_copy(update={"precision": "bf16"}),
+                "costs": (work.model_copy(update={"bytes": 2e9, "streamed_bytes": 2e9}),),
+            }
+        )
+        share = Share(key="other", route=wide.route, scenario=wide.scenario, batch=1, limits=QUICK)
+        probed = by("torch", gemm_ns, read_ns)
+        (first,) = (each for each in gather(result(probed, narrow)).solo)
+        same = gather(result(probed, wide))
+        out = integrity.most_per_s(first, share, same.peaks) < (first.throughput_per_s or 0)
+        left_out += out
+        assert out == bool([*integrity.below_ceiling(same)])
+    assert 50 < left_out < 250
 
 
 def test_a_given_seed_is_told() -> None:
