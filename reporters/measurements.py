@@ -217,12 +217,15 @@ def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
     blocks = measured.watched
     elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
     foreign_ns = _known(block.foreign_ns for block in blocks)
+    plugins_ns = _known(block.plugins_ns for block in blocks)
     stolen_ns = _known(block.stolen_ns for block in blocks)
     switches = _known(block.involuntary_switches for block in blocks)
     clocks = _known(block.clock_mean_mhz for block in blocks)
     temperatures = _known(block.temperature_c for block in blocks)
     if foreign_ns:
         yield "CPUs kept busy by others", f"{max(0, sum(foreign_ns)) / 1e9 / elapsed_s:.2f}"
+    if plugins_ns:
+        yield "of these by meters and other plugins", f"{sum(plugins_ns) / 1e9 / elapsed_s:.2f}"
     if stolen_ns:
         yield "CPUs taken by the hypervisor", f"{sum(stolen_ns) / 1e9 / elapsed_s:.2f}"
     if switches:

@@ -52,9 +52,6 @@ NAME = "meter"
 class _StartsPrograms(Protocol):
     """A built-in meter that reads what programs print."""
 
-    @property
-    def pids(self) -> tuple[int, ...]: ...
-
     def close(self) -> None: ...
 
 
@@ -154,11 +151,6 @@ class Meters:
             return None
         return cast(Meter, loaded(options or {}))
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The processes that hold the meters that are not built in, and the programs whose output is read."""
-        return (*(process.pid for process in self._processes), *(pid for each in self._programs for pid in each.pids))
-
     def close(self) -> None:
         """Ends the processes and the programs of meters."""
         for process in self._processes:
@@ -247,7 +239,7 @@ class _Reader(threading.Thread):
         self._due: dict[str, int] = {}
         self.lost: dict[str, str] = {}
         self.reading_age_ns: dict[str, int] = {}
-        self.cpu_ns = self.cpu_before_ns = meter.cpu_ns if isinstance(meter, PluginProxy) else 0
+        self.cpu_ns = self.cpu_before_ns = 0
         self._rows: dict[str, list[tuple[int, int, float]]] = {}
         self._state = "resting"
         self._wake, self._rested = threading.Event(), threading.Event()
@@ -303,7 +295,7 @@ class _Reader(threading.Thread):
                             self._counter_reads += 1
                         self._due[domain.id] = passes + self._passes_between_reads(domain)
                 passes += 1
-                self.cpu_ns = self._cpu_ns()
+                self.cpu_ns = time.thread_time_ns()
                 if finishing:
                     self._state, passes = "resting", 0
                     self._rested.set()

@@ -203,7 +203,7 @@ class Agent(AgentCalls):
         def staged(share: Share, stage: str) -> None:
             self.call(LeaderCalls.stage, key=share.key, name=cast(StageName, stage))
 
-        records = attend(phase, equipment, folder, counted, staged, self._meters.pids, **more)
+        records = attend(phase, equipment, folder, counted, staged, **more)
         Store(folder).append(*records)
         for log in sorted((folder / "logs").iterdir()):
             self._send_file(log, LOG_BYTES)
