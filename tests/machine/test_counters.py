@@ -10,10 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mixmark.harness.contracts.schema import Conditions
+from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import interference
+from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.counters import TICK_NS, MachineCounters, between
 from tests.golden.sample import closed_loop, record, result
 from tests.marks import linux
@@ -158,6 +159,17 @@ def test_what_plugins_start_is_counted_apart_and_is_foreign_load(tmp_path: Path)
     assert (found.own_ns, found.plugins_ns) == (40 * TICK_NS, 46 * TICK_NS)
     assert found.foreign_ns == 50 * TICK_NS
     assert (found.major_faults, found.involuntary_switches) == (1, 1), "only a worker's"
+
+
+def test_a_plugin_that_computes_on_an_accelerator_is_foreign_there(tmp_path: Path) -> None:
+    class Lists(Accelerators):
+        def read(self, ours: set[int], proc: Path) -> tuple[AcceleratorConditions, ...]:
+            foreign = sorted({os.getpid(), WORKER, CHILD, METER, HOG} - ours)
+            return (AcceleratorConditions(id="gpu:0", foreign_pids=tuple(foreign)),)
+
+    write(quiet(tmp_path), of_plugins(0, 0, 0))
+    [state] = MachineCounters([WORKER], tmp_path, Clock(), accelerators=Lists({})).read().accelerators
+    assert state.foreign_pids == (METER, HOG)
 
 
 KDAMOND = 77

@@ -326,8 +326,9 @@ class Conditions(Fact):
 
     @property
     def foreign_ns(self) -> int | None:
-        """CPU time of other programs, plugins' among them, without the kernel's threads, which work for any process and
-        on an idle machine too. It may be below 0 by a few ticks of the counters. None if the machine does not report it."""
+        """CPU time of other programs, plugins among them, without the kernel's threads, which work for any process and
+        on an idle machine too. It may be below 0 by a few ticks of the counters. None if the machine does not report
+        it."""
         if self.busy_ns is None or self.own_ns is None:
             return None
         return self.busy_ns - self.own_ns - (self.kernel_ns or 0)
