@@ -214,9 +214,9 @@ def test_a_meter_is_read_there(
     device = Device(id="npu:acme0", kind="npu", memory_pool="npu:acme0")
     before = {*psutil.Process().children()}
     with Meters(config, (device,), {"plug": plug}) as meters:
+        started = {*psutil.Process().children()} - before
         meters.begin()
         meters.rest(0.5)
-        started = {*psutil.Process().children()} - before
         drained = meters.drain("a")
     assert drained is not None and meters.absent == ()
     assert [each.id for each in meters.domains] == ["plug/npu:acme0", "joules/npu:acme0"]
