@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.measure.audit import Auditor
+from mixmark.harness.measure.executor import OfPolicy
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
@@ -227,6 +229,17 @@ def test_what_a_policy_does_is_its_own_failure(
     with pytest.raises(MixmarkError) as failed:
         chosen.choose((arrived(0),), LOADS, 0)
     assert str(failed.value).startswith(reason)
+
+
+def test_the_process_of_a_policy_is_the_runs_own_in_the_phase_that_it_serves(
+    policy: Callable[[str], PolicyProcess],
+) -> None:
+    pids: list[int] = []
+    with ExitStack() as stack:
+        OfPolicy(policy("return None")).ready(stack, pids)
+        (pid,) = children()
+        assert pids == [pid]
+    assert not psutil.pid_exists(pid)
 
 
 def test_a_plugin_that_does_not_load_is_named_and_leaves_no_process(tmp_path: Path) -> None:
