@@ -214,19 +214,17 @@ def _limits(limits: LatencyLimits) -> str:
 
 def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
     """The state of the machine during the window, as far as it is known."""
-    blocks = measured.watched
-    elapsed_s = sum(block.end_ns - block.begin_ns for block in blocks) / 1e9
-    foreign_ns = _known(block.foreign_ns for block in blocks)
-    stolen_ns = _known(block.stolen_ns for block in blocks)
-    switches = _known(block.involuntary_switches for block in blocks)
-    clocks = _known(block.clock_mean_mhz for block in blocks)
-    temperatures = _known(block.temperature_c for block in blocks)
-    if foreign_ns:
-        yield "CPUs kept busy by others", f"{max(0, sum(foreign_ns)) / 1e9 / elapsed_s:.2f}"
-    if stolen_ns:
-        yield "CPUs taken by the hypervisor", f"{sum(stolen_ns) / 1e9 / elapsed_s:.2f}"
-    if switches:
-        yield "involuntary switches", f"{figures.significant(sum(switches) / elapsed_s)} a second"
+    clocks = _known(block.clock_mean_mhz for block in measured.watched)
+    temperatures = _known(block.temperature_c for block in measured.watched)
+    for name, counter in (
+        ("CPUs kept busy by others", "foreign_ns"),
+        ("of these by meters and other plugins", "plugins_ns"),
+        ("CPUs taken by the hypervisor", "stolen_ns"),
+    ):
+        if measured.total(counter) is not None:
+            yield name, f"{max(0.0, measured.per_s(counter)) / 1e9:.2f}"
+    if measured.total("involuntary_switches") is not None:
+        yield "involuntary switches", f"{figures.significant(measured.per_s('involuntary_switches'))} a second"
     if clocks:
         yield "clock of the busy CPUs", f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
     if temperatures:

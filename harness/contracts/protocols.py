@@ -362,7 +362,8 @@ class AcceleratorState:
     power_cap_mw: int | None = None
     """The power limit in force, in milliwatts."""
     pids: Sequence[int] | None = None
-    """The ids of the processes that compute on the accelerator, as the library reports them."""
+    """The ids of the processes that compute on the accelerator, as the library reports them. A watcher's own process
+    computes nothing there."""
     utilization_pct: int | None = None
     """The time that the accelerator computed, in percent of the library's last sampling interval of up to a second."""
 

@@ -95,7 +95,7 @@ class Assessment:
     def provenance(self) -> Provenance:
         """The result that the figures are of, and its machine."""
         result, machine = self.result, self.result.machine
-        stored = result.model_dump_json().encode("utf-8", "surrogatepass")
+        stored = result.model_dump_json(exclude_defaults=True).encode("utf-8", "surrogatepass")
         return Provenance(
             result_id=hashlib.sha256(stored).hexdigest()[:16],
             created_utc=result.created_utc,

@@ -52,11 +52,6 @@ class Accelerators:
             self._call(name, self._read_s, partial(_close, watcher))
         self._watchers = {}
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The processes of the watchers that are not built in."""
-        return tuple(watcher.pid for watcher in self._watchers.values() if isinstance(watcher, PluginProxy))
-
     def disclose(self) -> tuple[dict[str, str], ...]:
         """The facts of each accelerator, `id` among them."""
 

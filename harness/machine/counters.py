@@ -88,11 +88,11 @@ def between(before: Reading, after: Reading) -> Conditions:
 class MachineCounters:
     """Reads the counters.
 
-    pids: the workers, whose descendants count with them, and with this process. usable: the hardware threads that this
-    process and its workers may use; load on others does not disturb them, so it is not counted. None means all. pinned:
-    the cores of each worker that is pinned. accelerators: the vendors' watchers, opened by the caller; if None,
-    accelerators are not read. A process that ends takes its CPU time with it, so a block during which a worker died has
-    no `own_ns`.
+    pids: the workers, whose descendants count with them, and with this process. All else that this process started or
+    adopted works for a plugin. usable: the hardware threads that this process and its workers may use; load on others
+    does not disturb them, so it is not counted. None means all. pinned: the cores of each worker that is pinned.
+    accelerators: the vendors' watchers, opened by the caller; if None, accelerators are not read. A process that ends
+    takes its CPU time with it, so a block during which a worker died has no `own_ns`.
     """
 
     def __init__(
@@ -120,10 +120,9 @@ class MachineCounters:
         self._groups = [folder / "cpu.stat" for folder in cgroups.folders(root, "cpu")]
 
     def read(self) -> Reading:
-        pids = (*self._pids, *(self._accelerators.pids if self._accelerators else ()))
-        workers = _tree(self._proc, pids)
+        workers = _tree(self._proc, self._pids)
         parents = None if workers is not None else _parents(self._proc)
-        seen = workers if workers is not None else _tree(self._proc, pids, parents) or {}
+        seen = workers if workers is not None else _tree(self._proc, self._pids, parents) or {}
         statuses = {thread: text(f"{thread}/status") for threads in seen.values() for thread in threads}
         stat = text(self._proc / "stat")
         rows = {int(cpu): row for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
@@ -153,7 +152,7 @@ class MachineCounters:
             strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
             temperature_c=max(temperatures) / 1000 if temperatures else None,
             power_source=power_supply.source(self._root),
-            accelerators=self._states({os.getpid(), *(workers or pids)}),
+            accelerators=self._states({os.getpid(), *(workers or self._pids)}),
         )
 
     def _strayed(self, parents: Mapping[int, int] | None, statuses: Mapping[str, str]) -> int | None:
@@ -212,11 +211,14 @@ def _counters_of(rows: Mapping[int, str]) -> Iterator[tuple[str, int]]:
         yield "stolen_ns", sum(int(row.split()[7]) for row in rows.values()) * TICK_NS
 
 
-def _tree(proc: Path, pids: Iterable[int], parents: Mapping[int, int] | None = None) -> dict[int, list[str]] | None:
+def _tree(
+    proc: Path, pids: Iterable[int], parents: Mapping[int, int] | None = None, without: Collection[int] = ()
+) -> dict[int, list[str]] | None:
     """The processes and their descendants, each with the folders of its threads.
 
     parents: the parent of every process of the machine, which takes longer to read; if None, the children are read from
-    the kernel's list for each thread. Returns None if the kernel has no such list.
+    the kernel's list for each thread. Returns None if the kernel has no such list. without: descendants that are left
+    out with their own.
     """
     found: dict[int, list[str]] = {}
     todo = list(pids)
@@ -231,7 +233,8 @@ def _tree(proc: Path, pids: Iterable[int], parents: Mapping[int, int] | None = N
         elif found[pid] and not os.path.exists(f"{tasks}/{pid}/children"):
             return None
         else:
-            todo += [int(child) for thread in found[pid] for child in text(f"{thread}/children").split()]
+            children = [int(child) for thread in found[pid] for child in text(f"{thread}/children").split()]
+            todo += [child for child in children if child not in without]
     return found
 
 
@@ -241,15 +244,17 @@ def _fields(proc: Path, pid: int) -> list[int]:
     return [int(each) for each in rest.split()[1:15]]
 
 
-def _process_counters(proc: Path, workers: Iterable[int] | None) -> Iterator[tuple[str, int]]:
+def _process_counters(proc: Path, workers: Collection[int] | None) -> Iterator[tuple[str, int]]:
     """CPU time and page faults. A parent's counters include the children that it waited for."""
-    harness = _fields(proc, os.getpid())[10:12]  # without its children: they are workers, or not ours
+    harness = _fields(proc, os.getpid())[10:12]  # without its children: they are workers, or of plugins
     if workers is None or not harness:
         return
     each = [fields for pid in workers if (fields := _fields(proc, pid))]
     yield "own_ns", (sum(sum(fields[10:14]) for fields in each) + sum(harness)) * TICK_NS
     if each:
         yield "major_faults", sum(fields[8] + fields[9] for fields in each)
+    of_plugins = _tree(proc, [os.getpid()], without=workers) or {}
+    yield "plugins_ns", sum(sum(_fields(proc, pid)[10:14]) for pid in of_plugins if pid != os.getpid()) * TICK_NS
 
 
 def kernel_threads(proc: Path = ROOT / "proc") -> dict[int, int]:

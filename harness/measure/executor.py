@@ -203,14 +203,14 @@ class LocalExecutor:
 
     def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> PhaseFacts:
         """stack: keeps what an experiment does until it is closed."""
-        phase, pids = request.phase, [*self.meters.pids]
+        phase, pids = request.phase, list[int]()
 
         def staged(share: Share, stage: str) -> None:
             notify(StageStarted(share, stage))
 
         if phase.placement is None:
             opens = WindowOpens(phase)
-            alone = attend(phase, self.equipment, self.folder, solo.drive, staged, pids, lambda parts: notify(opens))
+            alone = attend(phase, self.equipment, self.folder, solo.drive, staged, (), lambda parts: notify(opens))
             return PhaseFacts(alone)
         planner = replanner(phase.placement, request.devices)
         attendant = Attendant()

@@ -21,9 +21,9 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 
@@ -48,16 +48,6 @@ LOOK_BACK_S = 5.0  # of samples from which the current power is computed: slow s
 NAME = "meter"
 
 
-@runtime_checkable
-class _StartsPrograms(Protocol):
-    """A built-in meter that reads what programs print."""
-
-    @property
-    def pids(self) -> tuple[int, ...]: ...
-
-    def close(self) -> None: ...
-
-
 class Meters:
     """All meters and their domains. Raises UsageError if the configuration has an option that a meter lacks."""
 
@@ -75,7 +65,8 @@ class Meters:
         """The meters that need a section of mixmark.toml and have none."""
         self._readers: list[_Reader] = []
         self._processes: list[PluginProxy] = []
-        self._programs: list[_StartsPrograms] = []
+        self._ends = ExitStack()
+        """Ends the programs that built-in meters started."""
         self._begin_ns = 0
         self._idle_ns: list[tuple[int, int]] = []
         self._ready_ns: tuple[int, int] | None = None
@@ -128,8 +119,8 @@ class Meters:
         if taken := [domain for domain in fresh if domain.id not in known]:
             self.domains += tuple(taken)
             self._readers.append(_Reader(meter, taken))
-        if isinstance(meter, _StartsPrograms):
-            self._programs.append(meter)
+        if close := getattr(meter, "close", None):
+            self._ends.callback(close)
         if isinstance(meter, PluginProxy):
             if taken:
                 self._processes.append(meter)
@@ -154,18 +145,12 @@ class Meters:
             return None
         return cast(Meter, loaded(options or {}))
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The processes that hold the meters that are not built in, and the programs whose output is read."""
-        return (*(process.pid for process in self._processes), *(pid for each in self._programs for pid in each.pids))
-
     def close(self) -> None:
         """Ends the processes and the programs of meters."""
         for process in self._processes:
             process.end()
-        for meter in self._programs:
-            meter.close()
-        self._processes, self._programs = [], []
+        self._processes = []
+        self._ends.close()
 
     def __enter__(self) -> Meters:
         for reader in self._readers:
@@ -247,7 +232,7 @@ class _Reader(threading.Thread):
         self._due: dict[str, int] = {}
         self.lost: dict[str, str] = {}
         self.reading_age_ns: dict[str, int] = {}
-        self.cpu_ns = self.cpu_before_ns = meter.cpu_ns if isinstance(meter, PluginProxy) else 0
+        self.cpu_ns = self.cpu_before_ns = 0
         self._rows: dict[str, list[tuple[int, int, float]]] = {}
         self._state = "resting"
         self._wake, self._rested = threading.Event(), threading.Event()
@@ -303,7 +288,7 @@ class _Reader(threading.Thread):
                             self._counter_reads += 1
                         self._due[domain.id] = passes + self._passes_between_reads(domain)
                 passes += 1
-                self.cpu_ns = self._cpu_ns()
+                self.cpu_ns = time.thread_time_ns()
                 if finishing:
                     self._state, passes = "resting", 0
                     self._rested.set()

@@ -134,7 +134,7 @@ def attend(
     """Measures a phase and returns a record for each share that finished a feed or failed.
 
     folder: of the result; it has a folder `raw`, and logs are added to it. on_stage: gets what a share's worker does.
-    beside: the processes that read meters, whose CPU time is the harness's own.
+    beside: the processes that serve the phase beside its workers, such as a policy's: their CPU time is the run's own.
     On KeyboardInterrupt, which passes through, the workers are gone and no record is made.
     """
     attended = _Attended(phase, equipment, folder, on_stage)

@@ -42,8 +42,8 @@ class Attendant:
         return None
 
     def ready(self, stack: ExitStack, pids: list[int]) -> None:
-        """Is called when all workers are loaded and warm. stack: closed when they have ended. pids: the processes whose
-        CPU time counts as Mixmark's, to which it may add."""
+        """Is called when all workers are loaded and warm. stack: closed when they have ended. pids: the processes that
+        serve the phase, to which it may add. Their CPU time is the run's own; that of all other plugins is foreign."""
 
     def window(self) -> AbstractContextManager[object]:
         """A context around the window. An error at its end makes the timestamps invalid."""

@@ -86,7 +86,7 @@ class PluginProcess:
         self.gone = False
         """Whether the process died, hung or sent garbage, so that no further call can succeed."""
         self._plugin, self._options, self._python = plugin, options, python
-        self._cpu_ns = self._cpu_before_ns = 0
+        self._cpu_ns = 0
         self._calling = threading.Lock()
         self._opening: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {}
         self._paused = False
@@ -110,11 +110,11 @@ class PluginProcess:
         """Ends the process until the next call, if it works."""
         with self._calling:
             if self.end.alive and not self.gone:
-                self._cpu_before_ns, self._paused = self.cpu_ns, True
+                self._paused = True
                 self.end()
 
     def resume(self) -> None:
-        """Starts the process anew after `pause`. What that takes is not in `cpu_ns`. Raises MixmarkError."""
+        """Starts the process anew after `pause`. Raises MixmarkError."""
         with self._calling:
             self._resume()
 
@@ -124,7 +124,6 @@ class PluginProcess:
             self._paused = False
             for method, arguments in self._opening.values():
                 self._answer(method, LOADING_S, **arguments)
-            self._cpu_before_ns -= self.cpu_ns - self._cpu_before_ns
 
     @property
     def pid(self) -> int:
@@ -132,13 +131,13 @@ class PluginProcess:
 
     @property
     def cpu_ns(self) -> int:
-        """The CPU time of the process so far; of one that has ended, as it was last read."""
+        """The CPU time of the process so far, by which its calls are paced; of one that has ended, as it was last read.
+        What a run shows is counted in `machine.counters`."""
         with suppress(OSError, psutil.Error):
             if sys.platform == "linux":
-                own_ns = time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
+                self._cpu_ns = time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
             else:
-                own_ns = round(sum(psutil.Process(self.pid).cpu_times()[:2]) * 1e9)
-            self._cpu_ns = self._cpu_before_ns + own_ns
+                self._cpu_ns = round(sum(psutil.Process(self.pid).cpu_times()[:2]) * 1e9)
         return self._cpu_ns
 
     def call(self, method: Callable[Concatenate[Any, P], T], timeout_s: float, *_: P.args, **arguments: P.kwargs) -> T:

@@ -212,10 +212,11 @@ def test_a_meter_is_read_there(
     plug = Plugin("meters", "plug", "tests.fakes.meters:Plug", "test")
     config = replace(config, meters={**config.meters, "plug": {}})
     device = Device(id="npu:acme0", kind="npu", memory_pool="npu:acme0")
+    before = {*psutil.Process().children()}
     with Meters(config, (device,), {"plug": plug}) as meters:
+        started = {*psutil.Process().children()} - before
         meters.begin()
         meters.rest(0.5)
-        _, pid = meters.pids
         drained = meters.drain("a")
     assert drained is not None and meters.absent == ()
     assert [each.id for each in meters.domains] == ["plug/npu:acme0", "joules/npu:acme0"]
@@ -228,7 +229,7 @@ def test_a_meter_is_read_there(
         watts = np.diff(joules.values)[1:] / (np.diff(joules.before_ns)[1:] / 1e9)
         assert np.median(watts) == pytest.approx(WATTS, rel=0.2), "a timestamp is taken at each read"
         assert (joules.after_ns >= joules.before_ns).all() and joules.before_ns[0] >= drained.begin_ns
-    assert not psutil.pid_exists(pid)
+    assert len(started) == 2 and not any(psutil.pid_exists(each.pid) for each in started)
 
 
 def test_doctor_starts_each_interpreter_and_shows_what_differs(complete: Environment) -> None:

@@ -80,3 +80,16 @@ def test_a_window_is_looked_at_once(calls: Counter[str]) -> None:
 )
 def test_the_exit_code_is_part_of_the_assessment(told: Result, code: int) -> None:
     assert judge(told).exit_code == code
+
+
+class Later(Result):
+    """The result of a version that has one more field."""
+
+    more: int | None = None
+
+
+def test_a_result_keeps_its_id_if_a_later_version_knows_more_fields() -> None:
+    later = Later.model_validate(dict(sample()))
+    assert judge(later).provenance.result_id == judge(sample()).provenance.result_id
+    other = later.model_copy(update={"more": 1})
+    assert judge(other).provenance.result_id != judge(sample()).provenance.result_id

@@ -10,16 +10,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mixmark.harness.contracts.schema import Conditions
+from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import interference
+from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.counters import TICK_NS, MachineCounters, between
 from tests.golden.sample import closed_loop, record, result
 from tests.marks import linux
 
 SECOND = 1_000_000_000
 WORKER, CHILD = 700, 701
+METER, HOG, LEFT = 800, 801, 802
 
 
 class Clock:
@@ -114,6 +116,7 @@ def test_a_block_is_what_the_counters_rose_by(tmp_path: Path) -> None:
         cpus=2,
         busy_ns=120 * TICK_NS,
         own_ns=(47 + 30 + 3) * TICK_NS,  # the harness without its children
+        plugins_ns=0,
         stolen_ns=4 * TICK_NS,
         throttled_periods=2,
         throttled_ns=50_000,
@@ -129,6 +132,44 @@ def test_a_block_is_what_the_counters_rose_by(tmp_path: Path) -> None:
         temperature_c=61.5,  # the disk is hotter, and does not matter
         clock_step_ns=0,
     )
+
+
+def of_plugins(meter: int, hog: int, left: int) -> dict[str, str]:
+    """The harness started a worker and a meter, whose child has these ticks, and adopted what the meter left behind."""
+    return {
+        **process(os.getpid(), (0, 0, 0, 0), child=f"{WORKER} {METER} {LEFT} "),
+        **process(METER, (meter, 0, 0, 0), faults=9, switches=9, child=f"{HOG} "),
+        **process(HOG, (hog, 0, 0, 0)),
+        **process(LEFT, (left, 0, 0, 0)),
+    }
+
+
+def test_what_plugins_start_is_counted_apart_and_is_foreign_load(tmp_path: Path) -> None:
+    """Of 90 ticks of the machine a worker had 40, and a meter with what it started 46."""
+    write(quiet(tmp_path), of_plugins(100, 0, 100))
+    found = block(
+        tmp_path,
+        {
+            "proc/stat": counted(cpu0=90),
+            **of_plugins(101, 40, 105),
+            **process(WORKER, (30, 0, 0, 0), faults=1, switches=1, child=f"{CHILD} "),
+            **process(CHILD, (10, 0, 0, 0)),
+        },
+    )
+    assert (found.own_ns, found.plugins_ns) == (40 * TICK_NS, 46 * TICK_NS)
+    assert found.foreign_ns == 50 * TICK_NS
+    assert (found.major_faults, found.involuntary_switches) == (1, 1), "only a worker's"
+
+
+def test_a_plugin_that_computes_on_an_accelerator_is_foreign_there(tmp_path: Path) -> None:
+    class Lists(Accelerators):
+        def read(self, ours: set[int], proc: Path) -> tuple[AcceleratorConditions, ...]:
+            foreign = sorted({os.getpid(), WORKER, CHILD, METER, HOG} - ours)
+            return (AcceleratorConditions(id="gpu:0", foreign_pids=tuple(foreign)),)
+
+    write(quiet(tmp_path), of_plugins(0, 0, 0))
+    [state] = MachineCounters([WORKER], tmp_path, Clock(), accelerators=Lists({})).read().accelerators
+    assert state.foreign_pids == (METER, HOG)
 
 
 KDAMOND = 77
@@ -212,7 +253,8 @@ def test_a_machine_that_says_nothing_is_unknown(tmp_path: Path) -> None:
 def test_without_lists_of_children_our_own_time_is_unknown(tmp_path: Path) -> None:
     (quiet(tmp_path) / f"proc/{WORKER}/task/{WORKER}/children").unlink()
     found = block(tmp_path, {})
-    assert (found.own_ns, found.major_faults, found.involuntary_switches) == (None, None, None)
+    assert (found.own_ns, found.plugins_ns) == (None, None)
+    assert (found.major_faults, found.involuntary_switches) == (None, None)
     assert found.busy_ns == 0
 
 

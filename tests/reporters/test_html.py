@@ -169,10 +169,19 @@ def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:
 
 def test_the_state_of_the_machine_is_shown() -> None:
     measured = record("a", "llm", "token", closed_loop([[500 * MS]] * 4))
-    block = Conditions(begin_ns=2_000, end_ns=1_000 * MS, cpus=2, busy_ns=1_500 * MS, own_ns=1_000 * MS, stolen_ns=0)
+    block = Conditions(
+        begin_ns=2_000,
+        end_ns=1_000 * MS,
+        cpus=2,
+        busy_ns=1_500 * MS,
+        own_ns=1_000 * MS,
+        plugins_ns=20 * MS,
+        stolen_ns=0,
+    )
     [seen] = gather(result(measured.model_copy(update={"conditions": (block,)}))).measured
     facts = dict(measurements._facts(seen, "tok"))
     assert (facts["CPUs kept busy by others"], facts["CPUs taken by the hypervisor"]) == ("0.50", "0.00")
+    assert facts["of these by meters and other plugins"] == "0.02"
     assert "hottest CPU sensor" not in facts, "unknown is not 0"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,19 @@ from mixmark.harness.contracts.protocols import DeviceLoad, Request, Watcher
 from mixmark.harness.contracts.schema import AcceleratorConditions, Device, Domain
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
+from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.measure.audit import Auditor
+from mixmark.harness.measure.executor import OfPolicy
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
 from mixmark.harness.worker import plugin_process
 from mixmark.harness.worker.messages import MeterCalls, SuiteChoice
 from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of, suite_of, watcher_of
+from mixmark.harness.worker.process import orphans
 from tests.fakes.watchers import ID
 from tests.fakes.workers import FAKES
+from tests.marks import linux
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
 
@@ -52,6 +58,10 @@ def written(tmp_path: Path, kind: Kind, body: str) -> Plugin:
     return Plugin(kind, "mine", f"{tmp_path / 'mine.py'}:Mine", "test")
 
 
+def children() -> list[int]:
+    return [each.pid for each in psutil.Process().children()]
+
+
 def of_a_meter(monkeypatch: pytest.MonkeyPatch) -> str:
     with Meters(Config(), (CPU,), {"meter": plugin("meters", "Meter")}) as meters:
         return meters.absent[0].reason
@@ -66,7 +76,7 @@ def of_a_policy(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def of_a_watcher(monkeypatch: pytest.MonkeyPatch) -> str:
     with Accelerators({"watcher": plugin("watchers", "Watcher")}) as accelerators:
-        assert [each.id for each in accelerators.read(set(), Path("/proc"))] == [str(*accelerators.pids)]
+        assert [each.id for each in accelerators.read(set(), Path("/proc"))] == [str(*children())]
         return accelerators.disclose()[0]["id"]
 
 
@@ -94,12 +104,11 @@ def test_a_plugin_that_was_ended_is_started_anew_by_its_next_call(tmp_path: Path
     calls = {"domains": 30.0, "read": 30.0}
     meter: Any = plugin_process.PluginProxy(written(tmp_path, "meters", body), MeterCalls, calls)
     assert list(meter.domains((CPU,))) == []
-    before, spent_ns = meter.pid, meter.cpu_ns
+    before = meter.pid
     plugin_process.end_all()
-    assert not psutil.pid_exists(before) and meter.cpu_ns >= spent_ns
+    assert not psutil.pid_exists(before)
     meter.resume()
     assert meter.pid != before and psutil.pid_exists(meter.pid)
-    assert 0 <= meter.cpu_ns - spent_ns < 1e8, "to start it anew is not what it costs to be read"
     facts = {"id": "mine/a", "meter": "mine", "covers": ("cpu:0",), "boundary": "devices", "quantity": "power"}
     domain = Domain.model_validate(facts | {"method": "counter", "source": "mine"})
     assert [(each.at_ns, each.value) for each in meter.read(domain)] == [(meter.pid, 1.0)]
@@ -107,6 +116,49 @@ def test_a_plugin_that_was_ended_is_started_anew_by_its_next_call(tmp_path: Path
     plugin_process.end_all()
     meter.resume()
     assert not psutil.pid_exists(meter.pid), "it was ended for good"
+
+
+BURNING = """
+import subprocess, sys
+BURN = sys.executable, "-c", "while True: pass"
+class Mine:
+  name = "mine"
+  def __init__(self, options): pass
+  def read(self, domain): ...
+  def domains(self, devices):
+    subprocess.Popen(BURN)
+    subprocess.run([sys.executable, "-c", f"import subprocess; subprocess.Popen({BURN}, start_new_session=True)"])
+    return []
+"""
+
+
+@linux
+@pytest.mark.realtime
+def test_what_a_plugin_starts_and_leaves_behind_is_counted_and_is_not_the_runs_own(tmp_path: Path) -> None:
+    """A child of a meter, and a process that left its group and lost its parent while a worker lives."""
+    worker = subprocess.Popen(["sleep", "600"])
+    orphans.start(lambda: worker.pid)
+    meter: Any = plugin_process.PluginProxy(written(tmp_path, "meters", BURNING), MeterCalls, {"domains": 30.0})
+    meter.domains(())
+    [left] = [each for each in psutil.Process().children() if each.pid not in (meter.pid, worker.pid)]
+    [child] = psutil.Process(meter.pid).children()
+    machine = MachineCounters([worker.pid])
+    try:
+        for burning in ((left, child), (left,)):
+            before, spent_s = machine.read(), sum(each.cpu_times().user for each in burning)
+            while (burnt_s := sum(each.cpu_times().user for each in burning) - spent_s) < 0.3:
+                time.sleep(0.02)
+            block = between(before, machine.read())
+            assert block.plugins_ns is not None and block.own_ns is not None
+            assert block.plugins_ns > burnt_s * 0.9e9 > 5 * block.own_ns
+            meter.end()
+    finally:
+        meter.end()
+        for each in (child, left):
+            each.kill()
+            each.wait()
+        orphans.end(worker.pid, worker.kill)
+        worker.wait()
 
 
 def test_built_in_plugins_run_here() -> None:
@@ -179,6 +231,17 @@ def test_what_a_policy_does_is_its_own_failure(
     assert str(failed.value).startswith(reason)
 
 
+def test_the_process_of_a_policy_is_the_runs_own_in_the_phase_that_it_serves(
+    policy: Callable[[str], PolicyProcess],
+) -> None:
+    pids: list[int] = []
+    with ExitStack() as stack:
+        OfPolicy(policy("return None")).ready(stack, pids)
+        (pid,) = children()
+        assert pids == [pid]
+    assert not psutil.pid_exists(pid)
+
+
 def test_a_plugin_that_does_not_load_is_named_and_leaves_no_process(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"policy mine \(.*mine.py:Mine\) does not load: ZeroDivisionError"):
         PolicyProcess(written(tmp_path, "policies", "1 / 0\n"))
@@ -195,7 +258,7 @@ def test_a_process_ends_with_the_last_reference(tmp_path: Path) -> None:
 
 def test_a_watcher_is_read_there_and_its_time_counts() -> None:
     with Accelerators({"slow": plugin("watchers", "Slow", "watchers.py")}) as accelerators:
-        (pid,) = accelerators.pids
+        (pid,) = children()
         before_ns = accelerators.cpu_ns
         assert accelerators.read(set(), Path("/proc")) == (WELL,)
         assert accelerators.cpu_ns - before_ns >= 50_000_000
@@ -217,7 +280,7 @@ def test_a_watcher_that_fails_there_is_left_out(name: str, reason: str) -> None:
     with Accelerators(broken, read_s=0.5) as accelerators:
         states = [accelerators.read(set(), Path("/proc")) for _ in range(3)]
         (absent,) = accelerators.absent
-        assert not accelerators.pids
+        assert not children()
     assert states[-1] == () and absent.reason.startswith(reason)
 
 

@@ -13,6 +13,11 @@ from mixmark.reporters.document import Chart, Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
 BINDS = {True: "binds", False: "does not bind", None: UNKNOWN}
+NOT_SHOWN = {True: "exceeded", None: "declared by its plugin"}
+LACKS = {
+    True: "a device drew more than its cap, so this cap does not count",
+    None: "its plugin declares this cap, so it does not count: no meter of another package shows what the devices drew",
+}
 
 
 def lines(found: Frontier, result: Result) -> Iterator[tuple[str, str]]:
@@ -21,6 +26,8 @@ def lines(found: Frontier, result: Result) -> Iterator[tuple[str, str]]:
     for run in found.runs:
         for problem in run.run.problems:
             yield f"at {percent(run.cap)} power", figures.void(problem, result)
+        if run.exceeded is not False:
+            yield f"at {percent(run.cap)} power", LACKS[run.exceeded]
     for why in found.missing:
         yield "not run", why
 
@@ -30,7 +37,7 @@ def _in_words(found: Frontier) -> str:
     told = f"; a cap of {', '.join(loose)} does not bind: the devices never draw as much" if loose else ""
     if found.best is None:
         totals = {"100 %": found.full.total} | {percent(run.cap): run.run.total for run in found.runs}
-        return f"the best cap is not known: {unmeasured(totals) or 'it needs MX at each'}{told}"
+        return f"the best cap is not known: {unmeasured(totals) or 'it needs MX and a cap that counts'}{told}"
     if found.best == 1:
         return f"no cap does more mixes per kWh than all power{told}"
     best = next(run.run for run in found.runs if run.cap == found.best)
@@ -53,7 +60,7 @@ def table(found: Frontier) -> Table:
 
 
 def _state(run: CappedRun) -> str:
-    return "void" if run.run.problems else BINDS[run.binds]
+    return "void" if run.run.problems else NOT_SHOWN.get(run.exceeded, BINDS[run.binds])
 
 
 def _figures(run: ScoredRun) -> tuple[str, ...]:
@@ -68,7 +75,7 @@ def _figures(run: ScoredRun) -> tuple[str, ...]:
 
 def charts_of(found: Frontier) -> list[Chart]:
     """Charts of the mixes per hour and per kWh over the cap, where they are known."""
-    runs = [*((run.cap, run.run) for run in reversed(found.runs) if not run.run.problems), (1.0, found.full)]
+    runs = [*((run.cap, run.run) for run in reversed(found.runs) if run.counts), (1.0, found.full)]
     per_hour = [(cap * 100, run.mixes_per_hour.estimate) for cap, run in runs]
     per_kwh = [(cap * 100, run.mixes_per_kwh.estimate) for cap, run in runs if run.mixes_per_kwh]
     kinds = (("pace", "Throughput", per_hour, "mixes per hour"), ("gain", "Efficiency", per_kwh, "mixes per kWh"))

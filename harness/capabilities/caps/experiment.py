@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from mixmark.harness.capabilities.caps import blocks, power_caps
@@ -35,7 +35,8 @@ class PowerCaps(Experiment):
                     f"{limit.id} cannot be limited to {min(caps) * limit.watts:g} W of {limit.watts:g} W",
                     f"its driver takes {limit.least_watts:g} W and more: give a cap of {lowest} or more",
                 )
-        return Caps(caps=caps, limits=limits)
+        witnesses = power_caps.witnesses(limits, machine.bench.config.meter_pythons)
+        return Caps(caps=caps, limits=limits, witnesses=witnesses)
 
     def recover(self) -> Iterator[str]:
         for id in power_caps.recover():
@@ -71,7 +72,7 @@ class PowerCaps(Experiment):
 
 
 class Lowering(Attendant):
-    """Lowers the limits once the workers of a phase are loaded, and looks at the end whether they held."""
+    """Lowers the limits once the workers of a phase are loaded, and voids the window if they did not hold."""
 
     def __init__(self, controls: Sequence[Control], cap: float) -> None:
         self.controls, self.cap = controls, cap
@@ -79,7 +80,5 @@ class Lowering(Attendant):
     def ready(self, stack: ExitStack, pids: list[int]) -> None:
         stack.enter_context(power_caps.lowered(self.controls, self.cap))
 
-    @contextmanager
-    def window(self) -> Iterator[None]:
-        yield
-        power_caps.check_lowered(self.controls, self.cap)
+    def window(self) -> AbstractContextManager[object]:
+        return power_caps.held(self.controls, self.cap)

@@ -30,6 +30,8 @@ class Caps(Fact):
     caps: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
     """Fractions of the limits."""
     limits: tuple[PowerLimit, ...] = ()
+    witnesses: tuple[str, ...] = ()
+    """The meters that are of no package whose limiter sets one of the limits: what they read is not its word."""
 
 
 class Capped(Fact):

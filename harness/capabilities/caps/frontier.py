@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mixmark.harness.capabilities.caps.facts import Capped, Caps, PowerLimit
+from mixmark.harness.capabilities.caps.facts import Capped, Caps
+from mixmark.harness.capabilities.caps.power_caps import SLACK
 from mixmark.harness.contracts.figures import figure
+from mixmark.harness.contracts.schema import Domain
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.reading import EnergyReading
@@ -21,7 +23,15 @@ class CappedRun:
     """The share of their limits that the power of the devices was limited to."""
     run: ScoredRun
     binds: bool | None
-    """Whether a device took more power than this cap in the median run of the score. None if no meter tells."""
+    """Whether a device took more power than this cap in the median run of the score. None if no meter of another
+    package than the limiter's tells."""
+    exceeded: bool | None
+    """Whether a device took more power than this cap in this run. None as above: the cap is the limiter's word."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it shows what the machine does with this cap."""
+        return self.exceeded is False and not self.run.problems
 
 
 @dataclass(frozen=True)
@@ -38,8 +48,9 @@ class Frontier:
     @property
     @figure
     def best(self) -> float | None:
-        """The cap with the most mixes per kWh; 1: none is better than all power. None if MX is not known."""
-        found = {run.cap: run.run.mixes_per_kwh for run in self.runs if not run.run.problems}
+        """The cap with the most mixes per kWh, of those that count; 1: none is better than all power. None if MX is not
+        known."""
+        found = {run.cap: run.run.mixes_per_kwh for run in self.runs if run.counts}
         known = {cap: figure.estimate for cap, figure in {1.0: self.full.mixes_per_kwh, **found}.items() if figure}
         return max(known, key=known.__getitem__) if 1.0 in known and len(known) > 1 else None
 
@@ -59,21 +70,26 @@ def frontier(judged: Assessment) -> Frontier | None:
         if run is None:
             missing += [f"{phase.name}: {failures[0].message if failures else 'nothing was recorded'}"]
             continue
-        runs.append(CappedRun(cap, run, _binds(cap, asked.limits, full.total.readings)))
+        binds, exceeded = (_exceeds(cap, asked, result.domains, each.total.readings) for each in (full, run))
+        runs.append(CappedRun(cap, run, binds, exceeded))
     return Frontier(full, tuple(sorted(runs, key=lambda each: -each.cap)), tuple(missing))
 
 
-def _binds(cap: float, limits: Sequence[PowerLimit], readings: Mapping[str, EnergyReading]) -> bool | None:
-    """readings: without a cap."""
-    known = [(limit.watts, list(_watts(limit.id, readings))) for limit in limits]
-    if any(watts and max(watts) > cap * most for most, watts in known):
-        return True
-    return False if all(watts for _, watts in known) else None
+def _exceeds(cap: float, asked: Caps, domains: Sequence[Domain], readings: Mapping[str, EnergyReading]) -> bool | None:
+    """Whether a device drew more than its cap, by more than its meter may be off. None if no witness tells."""
+    found: list[bool | None] = []
+    for limit in asked.limits:
+        shown = [(domain, readings.get(domain.id)) for domain in domains if _shows(domain, limit.id, asked.witnesses)]
+        fractions = [
+            each.watts / (cap * limit.watts * (1 + SLACK + (each.edge_uncertainty or 0) + (domain.accuracy or 0)))
+            for domain, each in shown
+            if each and each.watts is not None
+        ]
+        found.append(max(fractions) > 1 if fractions else None)
+    return True if True in found else None if None in found else False
 
 
-def _watts(limit: str, readings: Mapping[str, EnergyReading]) -> Iterator[float]:
-    """The power by each domain of a limit's device."""
-    for id, reading in readings.items():
-        own = id == limit or (id.startswith(f"{limit}/") and not id.endswith("/module"))
-        if own and reading.valid and reading.watts is not None:
-            yield reading.watts
+def _shows(domain: Domain, limit: str, witnesses: Sequence[str]) -> bool:
+    """Whether a witness reads the power of a limit's device there."""
+    own = domain.id == limit or (domain.id.startswith(f"{limit}/") and not domain.id.endswith("/module"))
+    return own and domain.meter in witnesses

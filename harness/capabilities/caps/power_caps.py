@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +20,11 @@ from typing import Any, cast
 
 from mixmark.harness.capabilities.caps.facts import KIND, Limiter, PowerLimit
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.schema import BUILT_IN
+from mixmark.harness.machine.sampling import INTERVAL_S
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.plugin_process import PluginProxy
 
 STATE = Path("/var/lib/mixmark/power-limits.json")
@@ -133,13 +138,35 @@ def lowered(controls: Sequence[Control], fraction: float, state: Path | None = N
             raise
 
 
-def check_lowered(controls: Sequence[Control], fraction: float) -> None:
-    """Raises CapFailed if a limit that was lowered to a fraction of its `limit` is higher now: what was measured since
-    then had more power."""
-    for control in controls:
-        watts, now = control.limit.watts * fraction, _read(control)
-        if not now <= watts * (1 + SLACK):  # nor if it reads as not a number
-            raise CapFailed(f"{control.limit.id} was limited to {watts:g} W, and reads {now:g} W at the end")
+@contextmanager
+def held(controls: Sequence[Control], fraction: float) -> Iterator[None]:
+    """Reads the lowered limits as often as the machine is watched, until the block ends. Raises CapFailed at the end if
+    one was not what it was set to."""
+    ended = threading.Event()
+
+    def read() -> None:
+        over = False
+        while not over:
+            over = clock.wait(ended, INTERVAL_S)
+            for control in controls:
+                _check(control, control.limit.watts * fraction)
+
+    with ThreadPoolExecutor(1, "limits") as thread:
+        reading = thread.submit(read)
+        try:
+            yield
+        finally:
+            ended.set()
+    reading.result()
+
+
+def witnesses(limits: Iterable[PowerLimit], elsewhere: Iterable[str]) -> tuple[str, ...]:
+    """The meters that are of no limiter's package. elsewhere: the sections of meters with an interpreter of their own,
+    whose packages are not known."""
+    limiters, apart = registry.find("limiters"), {section.partition(".")[0] for section in elsewhere}
+    packages = {limiters[limit.id.partition("/")[0]].origin for limit in limits} - {BUILT_IN}
+    meters = registry.find("meters").items()
+    return tuple(name for name, meter in meters if meter.origin not in packages and name not in apart)
 
 
 def recover(state: Path | None = None) -> list[str]:
@@ -204,6 +231,10 @@ def _lower(control: Control, watts: float) -> None:
         control.write(watts)
     except Exception as error:  # a plugin's errors may be of any kind
         raise CapFailed(f"the limit of {control.limit.id} cannot be lowered: {error}") from error
+    _check(control, watts)
+
+
+def _check(control: Control, watts: float) -> None:
     now = _read(control)
     if not abs(now - watts) <= SLACK * watts:  # nor if it reads as not a number
         raise CapFailed(f"the limit of {control.limit.id} was set to {watts:g} W, and reads {now:g} W")

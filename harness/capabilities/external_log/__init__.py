@@ -129,11 +129,6 @@ class External:
             self._lost = f"{self._source.label}: {cause(error)}"
             raise Lost(self._lost) from error
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The process of the program that was started, if any."""
-        return self._source.pids if self._source else ()
-
     def close(self) -> None:
         """Ends the program that was started, if any."""
         if self._source:

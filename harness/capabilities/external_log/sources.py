@@ -27,7 +27,6 @@ class LogFile:
 
     live = False
     """Whether a line is read when it is written, so that its time of arrival is known."""
-    pids: tuple[int, ...] = ()
 
     def __init__(self, path: Path) -> None:
         self.label = f"log {path.name}"
@@ -57,7 +56,6 @@ class LogFile:
 class TcpConnection:
     """A connection to a program that sends one line for each reading."""
 
-    pids: tuple[int, ...] = ()
     label = "TCP line protocol"  # has no address, because the label is stored in a result
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -103,7 +101,6 @@ class Program:
         if sys.platform != "win32":
             os.set_blocking(self._output.fileno(), False)
             os.set_blocking(self._error_output.fileno(), False)
-        self.pids = (self._process.pid,)
         self._errors = b""
         self.close = weakref.finalize(self, _end, self._process)
 

@@ -41,7 +41,7 @@ from mixmark.harness.measure.dispatch import Dispatcher, Grant
 from mixmark.harness.measure.executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import LoadedSuites, MixDriver, MixSnapshot
-from mixmark.harness.measure.phase import Driver, Part, attend
+from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plan.placement import place
 from mixmark.harness.plugins.experiments import installed
 from mixmark.harness.record import store
@@ -181,29 +181,31 @@ class Agent(AgentCalls):
 
     def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits]) -> messages.PhaseMeasured:
         equipment, folder = self._equipment, self._empty_folder()
-        drive: Driver = solo.drive
-        more = {}
+        driver: MixDriver | None = None
         if phase.placement is not None:
             while not self.grants.empty():  # late grants of the previous phase
                 self.grants.get()
             leader = RemoteControl(self, self._devices, phase.placement)
             source = partial(Dispatcher, plan=leader.plan)
             driver = MixDriver(phase.placement.rates, service, leader.begin, source, leader.watch, leader.grants)
-            drive, more = driver, {"on_ready": driver.on_ready}
         traffic = (0, 0)
 
         def counted(parts: Sequence[Part]) -> None:
             nonlocal traffic
             sent_bytes, received_bytes = self._pipes.sent_bytes, self._pipes.received_bytes
             try:
-                drive(parts)
+                (driver or solo.drive)(parts)
             finally:
                 traffic = self._pipes.sent_bytes - sent_bytes, self._pipes.received_bytes - received_bytes
+
+        def ready(parts: Sequence[Part]) -> None:
+            if driver:
+                driver.on_ready(parts)
 
         def staged(share: Share, stage: str) -> None:
             self.call(LeaderCalls.stage, key=share.key, name=cast(StageName, stage))
 
-        records = attend(phase, equipment, folder, counted, staged, self._meters.pids, **more)
+        records = attend(phase, equipment, folder, counted, staged, on_ready=ready)
         Store(folder).append(*records)
         for log in sorted((folder / "logs").iterdir()):
             self._send_file(log, LOG_BYTES)

@@ -272,7 +272,11 @@ class Conditions(Fact):
     busy_ns: int | None = Field(default=None, ge=0)
     """CPU time of all processes on these threads, interrupts included, steal time excluded."""
     own_ns: int | None = Field(default=None, ge=0)
-    """CPU time of the workers, their children, and the harness."""
+    """CPU time of the harness and of the workers, with their children and the processes that serve their phase, such as
+    a policy's."""
+    plugins_ns: int | None = Field(default=None, ge=0)
+    """CPU time of the processes of all other plugins, such as meters, with what they started and left behind. It is not
+    part of `own_ns`."""
     kernel_ns: int | None = Field(default=None, ge=0)
     """CPU time of the kernel's threads, which reclaim memory and write files back. None also in a container, which
     hides these threads, and if the run may not use all CPUs."""
@@ -322,8 +326,9 @@ class Conditions(Fact):
 
     @property
     def foreign_ns(self) -> int | None:
-        """CPU time of other programs, without the kernel's threads, which work for any process and on an idle machine
-        too. It may be below 0 by a few ticks of the counters. None if the machine does not report it."""
+        """CPU time of other programs, plugins among them, without the kernel's threads, which work for any process and
+        on an idle machine too. It may be below 0 by a few ticks of the counters. None if the machine does not report
+        it."""
         if self.busy_ns is None or self.own_ns is None:
             return None
         return self.busy_ns - self.own_ns - (self.kernel_ns or 0)

@@ -336,6 +336,7 @@ LATE_NS = 1_500_000_000
 """The largest age of a reading: timestamps of whole seconds are up to a second old, and meters are read ten times a
 second."""
 METERING = 0.005
+RESOLVED_NS = 100_000_000  # ten ticks, in which the kernel counts a process's time: fewer are noise
 """The largest fraction of one core that reading the meters may take."""
 
 
@@ -456,14 +457,22 @@ def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
 
 @of_energy.rule(
     warning("reading the meters took {used:percent} of one core (limit {limit:percent})"),
-    noticed=warning("reading the meters took much CPU time"),
+    plugins=warning(
+        "meters, watchers and other plugins took {used:percent} of one core with what they started "
+        "(limit {limit:percent})"
+    ),
+    noticed=warning("meters and other plugins took much CPU time"),
 )
 def low_metering_overhead(evidence: Evidence) -> Iterator[Finding]:
-    """Reading the meters took at most 0.5 % of one core."""
+    """Reading the meters took at most 0.5 % of one core, and the processes of meters and other plugins took no more."""
     for metering in evidence.result.meterings:
         used = metering.cpu_ns / max(metering.end_ns - metering.begin_ns, 1)
         if used > METERING:
             yield found("low_metering_overhead", metering.phase, used=used, limit=METERING)
+    for measured in evidence.measured:
+        used = measured.per_s("plugins_ns") / 1e9
+        if used > METERING and (measured.total("plugins_ns") or 0) >= RESOLVED_NS:
+            yield found("low_metering_overhead.plugins", measured.key, used=used, limit=METERING)
 
 
 def _measured(result: Result) -> list[Domain]:

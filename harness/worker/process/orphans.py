@@ -6,8 +6,8 @@ the system starts on a worker's request (systemd, cron, a container's daemon) is
 systems have no subreaper: there only the descendants that a worker has when it is ended are found.
 
 Meanwhile this process is also non-dumpable: no process of the same user, except root's, can attach to it or read its
-memory, which holds the seeds of feeds. It stays so once a plugin that is no adapter had a process: what that left
-behind is not looked for.
+memory, which holds the seeds of feeds. It stays so once a plugin that is no adapter had a process. What that left
+behind is not ended, and `machine.counters` counts its CPU time.
 """
 
 from __future__ import annotations

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
+from typing import Any
+
 import pytest
 
+from mixmark.harness.capabilities.caps import blocks
 from mixmark.harness.capabilities.caps.facts import Caps, PowerLimit
 from mixmark.harness.capabilities.caps.frontier import Frontier
-from mixmark.harness.contracts.schema import Failure, Result
+from mixmark.harness.contracts.schema import Failure, Metering, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import report
 from tests.fakes.machine import SECOND, WALL, altered, example, metering, one_run, recorded, turn, with_turns
@@ -17,23 +21,29 @@ PACKAGE = WALL.model_copy(update={"id": LIMIT.id, "meter": "rapl", "covers": ("c
 FULL_W, PACKAGE_W = 600.0, 150.0
 
 
-def capped(base: Result, *runs: tuple[float, float, float], packages: tuple[float, ...] = (PACKAGE_W,)) -> Result:
-    """runs: (cap, pace, watts at the wall) of each. packages: the power of the processor in the run of the score."""
-    turns, meterings = [], []
-    for cap, pace, watts in runs:
-        name = f"cap{cap * 100:.0f}"
-        turns.append(turn("caps", {"cap": cap}, *recorded(example(pace), name)))
-        meterings.append(metering(name, WALL, watts, 600 * SECOND))
+def capped(
+    base: Result,
+    *runs: tuple[float, float, float],
+    package_w: float | None = PACKAGE_W,
+    of_its_cap: float = 1.0,
+    witnesses: tuple[str, ...] = ("rapl",),
+) -> Result:
+    """runs: (cap, pace, watts at the wall) of each. package_w: of the processor without a cap; None: it has no
+    meter. of_its_cap: at most this fraction of its cap is drawn. witnesses: the meters of no limiter's package."""
+
+    def read(name: str, wall_w: float, most_w: float) -> Metering:
+        wall = metering(name, WALL, wall_w, 600 * SECOND)
+        package = {} if package_w is None else metering(name, PACKAGE, min(package_w, most_w), 600 * SECOND).samples
+        return wall.model_copy(update={"samples": {**wall.samples, **package}})
+
+    turns = [turn("caps", {"cap": cap}, *recorded(example(pace), f"cap{cap * 100:.0f}")) for cap, pace, _ in runs]
     of_score = base.phases[0].name
-    full_metering = next(each for each in base.meterings if each.phase == of_score)
-    samples = dict(full_metering.samples)
-    for watts in packages:
-        samples |= metering(of_score, PACKAGE, watts, 600 * SECOND).samples
-    others = [each for each in base.meterings if each.phase != of_score]
-    asked = Caps(caps=tuple(cap for cap, _, _ in runs), limits=(LIMIT,)).model_dump(mode="json")
-    read = (*others, full_metering.model_copy(update={"samples": samples}), *meterings)
-    domains = (*base.domains, *[PACKAGE] * bool(packages))
-    return with_turns(base, {"caps": asked}, *turns, domains=domains, meterings=read)
+    meterings = [each for each in base.meterings if each.phase != of_score]
+    meterings += [read(of_score, FULL_W, inf)]
+    meterings += [read(f"cap{cap * 100:.0f}", watts, cap * LIMIT.watts * of_its_cap) for cap, _, watts in runs]
+    asked = Caps(caps=tuple(cap for cap, _, _ in runs), limits=(LIMIT,), witnesses=witnesses).model_dump(mode="json")
+    domains = (*base.domains, *[PACKAGE] * (package_w is not None))
+    return with_turns(base, {"caps": asked}, *turns, domains=domains, meterings=tuple(meterings))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +70,26 @@ def test_the_best_cap_is_the_one_with_the_most_mixes_per_joule(base: Result) -> 
 def test_a_cap_binds_if_the_device_took_more(base: Result) -> None:
     runs = (0.8, 1.0, 600.0), (0.6, 0.9, 500.0)  # of 200 W: 160 W and 120 W, where the processor takes 150 W
     assert [run.binds for run in frontier(capped(base, *runs)).runs] == [False, True]
-    assert [run.binds for run in frontier(capped(base, *runs, packages=())).runs] == [None, None]
+    assert [run.binds for run in frontier(capped(base, *runs, package_w=None)).runs] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "best"),
+    [
+        ({}, "binds", 0.6),
+        ({"of_its_cap": 1.009}, "binds", 0.6),  # drivers round
+        ({"of_its_cap": 1.05}, "exceeded", None),
+        ({"of_its_cap": inf}, "exceeded", None),  # its limiter keeps numbers in memory
+        ({"of_its_cap": inf, "witnesses": ()}, "declared by its plugin", None),
+        ({"package_w": None}, "declared by its plugin", None),
+    ],
+)
+def test_a_cap_counts_if_a_meter_of_another_package_shows_it(
+    base: Result, facts: dict[str, Any], state: str, best: float | None
+) -> None:
+    result = capped(base, (0.6, 0.9, 400), **facts)
+    assert frontier(result).best == best
+    assert [row[-1] for row in blocks.table(frontier(result)).rows] == ["–", state]
 
 
 def test_without_a_meter_there_is_the_pace_alone() -> None:
@@ -92,7 +121,7 @@ def test_the_score_is_that_of_all_power(base: Result) -> None:
 
 
 def test_a_cap_whose_meter_was_lost_is_the_reason_why_no_cap_is_best(base: Result) -> None:
-    result = capped(base, (0.8, 1.0, 400), packages=())
+    result = capped(base, (0.8, 1.0, 400), package_w=None)
     *others, last = result.meterings
     torn = last.model_copy(update={"samples": {}, "lost": {WALL.id: "line 9 is torn"}})
     words = " ".join(report.full(judge(result.model_copy(update={"meterings": (*others, torn)}))).split())

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +27,12 @@ from mixmark.harness.capabilities.caps.power_caps import (
     find,
     lowered,
     recover,
+    witnesses,
 )
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 
 PACKAGE = "intel-rapl:0"
 
@@ -117,9 +122,25 @@ def test_the_long_term_limit_of_each_package_is_lowered_watched_and_restored(
         assert json.loads(state.read_text())["watts"] == {each.limit.id: each.limit.watts for each in found}
     assert [limit_w(tree, package) for package in both] == [125, 200]
     assert not state.exists()
-    raised = pytest.raises(CapFailed, match="was limited to 75 W, and reads 125 W at the end")
+    raised = pytest.raises(CapFailed, match="was set to 75 W, and reads 125 W")
     with lowered(found, 0.6, state), raised, Lowering(tuple(found), 0.6).window():
         found[0].write(125)
+
+
+@pytest.mark.parametrize("watts", [80.0, 81.0, 79.0, 70.0, 100.0])
+@pytest.mark.usefixtures("jumping_clock")
+def test_a_limit_that_is_another_one_for_a_second_of_the_window_voids_it(tmp_path: Path, watts: float) -> None:
+    """80 W are asked for, and drivers round by up to 1 %."""
+    flaky = Flaky()
+    voided = pytest.raises(CapFailed, match=f"was set to 80 W, and reads {watts:g} W")
+    expected = nullcontext() if abs(watts - 80) <= 0.8 else voided
+    with lowered([flaky.control], 0.8, tmp_path / "state.json"), expected, Lowering([flaky.control], 0.8).window():
+        clock.sleep(7.1)
+        flaky.watts = watts
+        clock.sleep(1)
+        flaky.watts = 80
+        clock.sleep(4)
+    assert flaky.watts == 100
 
 
 @pytest.mark.parametrize("step", range(7))
@@ -348,6 +369,20 @@ def test_a_gpu_on_which_another_process_computes_is_not_touched(
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(processes=(4711,)))
     with pytest.raises(UsageError, match="another process computes on nvml/GPU-1: 4711"):
         find(["gpu:GPU-1"])
+
+
+def test_a_meter_bears_witness_if_it_is_of_no_limiters_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with an interpreter of its own may be of any package."""
+    found: dict[str, dict[str, str]] = {
+        "limiters": {"rapl": "built in", "acme": "acme 1.0"},
+        "meters": {"rapl": "built in", "acme": "acme 1.0", "onyx": "onyx 2.0", "plug": "built in", "far": "far 1.0"},
+    }
+    monkeypatch.setattr(
+        registry, "find", lambda kind: {name: Plugin(kind, name, "", origin) for name, origin in found[kind].items()}
+    )
+    both = [PowerLimit(id=f"{name}/0", watts=100) for name in ("rapl", "acme")]
+    assert witnesses(both, ["plug.left", "far"]) == ("rapl", "onyx")
+    assert witnesses(both[:1], ()) == ("rapl", "acme", "onyx", "plug", "far")
 
 
 def test_the_state_lies_where_every_user_sees_it() -> None:

@@ -12,7 +12,7 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import quality
 from tests.fakes.machine import OUTSIDE, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, domain, record, result
-from tests.judge.found import SECOND, done, said, says
+from tests.judge.found import SECOND, block, done, said, says
 
 FLICKER = 1e-3  # a power that is the same at rest and at work is taken for frozen
 
@@ -132,6 +132,16 @@ def test_metering_takes_half_a_percent_of_a_core_at_most() -> None:
     assert said(quality.low_metering_overhead, metered(cpu_ns=SECOND // 4)) == []
     used = says("low_metering_overhead", "a", used=1 / 69.9, limit=0.005)
     assert said(quality.low_metering_overhead, metered(cpu_ns=SECOND)) == [used]
+
+
+@pytest.mark.parametrize(("seconds", "each_ms", "used"), [(40, 4, None), (40, 6, 0.006), (5, 18, None), (5, 22, 0.022)])
+def test_plugins_take_half_a_percent_of_a_core_at_most(seconds: int, each_ms: int, used: float | None) -> None:
+    """By the parent's count, with or without a meter. each_ms: their CPU time in each second; less than ten ticks of
+    10 ms in a window are noise."""
+    blocks = tuple(block(second, plugins_ns=each_ms * 1_000_000) for second in range(1, seconds + 1))
+    measured = record("b", "llm", "token", closed_loop([[(seconds + 1) * SECOND]]))
+    told = said(quality.low_metering_overhead, result(measured.model_copy(update={"conditions": blocks})))
+    assert told == ([] if used is None else [says("low_metering_overhead.plugins", used=used, limit=0.005)])
 
 
 def at_the_wall(late_s: float = 0.0, clock_s: float = 0.0) -> Result:
