@@ -336,8 +336,8 @@ LATE_NS = 1_500_000_000
 """The largest age of a reading: timestamps of whole seconds are up to a second old, and meters are read ten times a
 second."""
 METERING = 0.005
-RESOLVED_NS = 100_000_000  # ten ticks, in which the kernel counts a process's time: fewer are noise
 """The largest fraction of one core that reading the meters may take."""
+RESOLVED_NS = 100_000_000  # ten ticks, in which the kernel counts a process's time: fewer are noise
 
 
 @of_energy.rule(
