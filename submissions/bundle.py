@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError, explained
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.machine.suite_claims import judge_stored
@@ -70,10 +70,8 @@ def bundle(
     found = _opened(results)
     redactor, kept = _redactor([result for result, _ in found], words)
     if not dry_run:
-        try:
+        with explained(f"cannot make the folder {out}", "give another --out"):
             out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"the folder {out} cannot be made: {error.strerror}", "give another --out") from error
     with tempfile.TemporaryDirectory(prefix=".mixmark-", dir=None if dry_run else out) as scratch:
         made = Path(scratch).resolve() / "made"
         contributions = [

@@ -146,7 +146,7 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     metavar="NAME|FILE|none",
     shell_complete=complete.MIX,
     help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
-    "broad-1 has all suites, and no rank.  [default: the ranked mix of the tier]",
+    "broad-1, in full TIER-broad-1, has all suites, and no rank.  [default: the ranked mix of the tier]",
 )
 @click.option(
     "--objective",

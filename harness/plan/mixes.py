@@ -23,6 +23,7 @@ from mixmark.harness.contracts.toml import read_toml
 
 SHIPPED = Path(__file__).with_suffix(".toml")
 NS_PER_S = 1_000_000_000
+SHORT = "a name may lack its tier, such as broad-1"
 RANKED = "1"
 """The end of the name of a tier's ranked mix."""
 
@@ -57,7 +58,7 @@ def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
         mix = _from_file(Path(asked))
     else:
         names, of_tier = frozen(), f"{tier}-{asked or RANKED}"
-        (name,) = choose_by_name("mix", [of_tier if of_tier in names else str(asked)], names)
+        (name,) = choose_by_name("mix", [of_tier if of_tier in names else str(asked)], names, SHORT)
         mix = names[name]
     if mix.tier != tier:
         raise UsageError(
@@ -89,7 +90,7 @@ def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Coll
 
 def one_table(path: Path, what: str, page: str) -> tuple[str, Mapping[str, Any]]:
     """The name and the content of the only table of a file. what: as in `read_toml`. Raises UsageError."""
-    content = read_toml(path, what)
+    content = read_toml(path, what, page)
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
         raise UsageError(f"{path} must have exactly one table, named after {what}", hint=page)
     [(name, table)] = content.items()
