@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
-from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.contracts.numbers import rate_unit, significant
 from mixmark.harness.contracts.schema import Found, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
@@ -157,7 +157,7 @@ class Progress:
             return "hardware limits measured"
         rate = timestamps.rate_per_s(record)
         figure = "–" if rate is None else f"{'about ' if record.screening else ''}{significant(rate)}"
-        return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
+        return f"{figure} {rate_unit(self.units.get(record.route.suite, f'{record.unit}s'))}"
 
     def _begin(self, expected_s: float) -> None:
         """Another step begins. expected_s: 0 if the next step is not known yet."""

@@ -45,6 +45,12 @@ def filesize(size_bytes: float) -> str:
     return f"{bare(size_bytes / size)} {prefix}B"
 
 
+def rate_unit(short: str) -> str:
+    """The unit of a rate, by the short name of a unit: tok/s. Seconds of something, such as `audio s`, that are done in
+    a second are multiples of real time."""
+    return "× real time" if short.endswith(" s") else f"{short}/s"
+
+
 def duration(value_ns: float | None) -> str:
     if value_ns is None:
         return UNKNOWN

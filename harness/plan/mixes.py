@@ -10,7 +10,7 @@ resnet50 = { total_s = 0.5 }
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,12 @@ def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Coll
             hint="leave out --suite and --rate, or give --mix none",
         )
     return None if missing else mix
+
+
+def lacking(tier: Tier, measured: Collection[str]) -> tuple[str, Sequence[str]]:
+    """The name of the first mix of a tier, which is its ranked one, and its suites that a run has not measured."""
+    name, units = next(((mix.name, mix.units) for mix in frozen().values() if mix.tier == tier), ("", {}))
+    return name, [suite for suite in units if suite not in measured]
 
 
 def one_table(path: Path, what: str, page: str) -> tuple[str, Mapping[str, Any]]:

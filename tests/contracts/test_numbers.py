@@ -30,6 +30,11 @@ def test_a_count_has_the_number_of_its_noun(count: int, noun: str, text: str) ->
     assert numbers.counted(count, noun) == text
 
 
+@pytest.mark.parametrize(("short", "unit"), [("tok", "tok/s"), ("samples", "samples/s"), ("audio s", "× real time")])
+def test_seconds_that_are_done_in_a_second_are_multiples_of_real_time(short: str, unit: str) -> None:
+    assert numbers.rate_unit(short) == unit
+
+
 @pytest.mark.parametrize(
     ("fraction", "text"),
     [(0.012, "1.2 %"), (0.0996, "10 %"), (0.342, "34 %"), (1.0, "100 %"), (11.59, "a factor of 12.6")],
