@@ -61,7 +61,9 @@ def duration(value_ns: float | None) -> str:
 
 
 def percent(fraction: float) -> str:
-    """1.2 %, 0.3 %, 35 %, 350 %."""
+    """1.2 %, 0.3 %, 0.001 %, 35 %, 350 %. Only less than a millionth is 0.0 %."""
+    if 1e-6 <= abs(fraction) < 0.0005:
+        return f"{significant(fraction * 100, 1)} %"
     return f"{fraction * 100:.1f} %" if abs(fraction) < 0.0995 else f"{fraction * 100:,.0f} %"
 
 
