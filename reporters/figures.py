@@ -212,27 +212,29 @@ def device_names(result: Result) -> dict[str, str]:
     }
 
 
-def merged(findings: Iterable[Finding], result: Result) -> list[tuple[str, str, str]]:
+def merged(findings: Iterable[Finding], labels: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """(severity, about, words), the most serious first. Findings that differ only in their numbers are one with ranges;
-    invalid findings stay apart. The subject of a finding about the whole run is empty."""
-    names, records = labels(result), {record.key for record in result.records}
+    invalid findings stay apart. The subject of a finding about the whole run is empty.
+
+    labels: the label of each record, by its key. A subject without a label stays as it is.
+    """
     alike: dict[object, list[Finding]] = {}
     for finding in sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)):
         same = finding.model_dump_json() if finding.severity == "invalid" else is_like(finding)
         alike.setdefault(same, []).append(finding)
     found: list[tuple[str, str, str]] = []
     for group in alike.values():
-        subjects = dict.fromkeys(names.get(finding.about, finding.about) for finding in group)
+        subjects = dict.fromkeys(labels.get(finding.about, finding.about) for finding in group)
         about = ", ".join(subjects)
-        if len(subjects) > 1 and len(about) > LONGEST_SUBJECTS:
-            about = counted(len(subjects), "measurement" if group[0].about in records else "part")
+        if len(subjects) > 1 and len(about) > LONGEST_SUBJECTS:  # a device, a host or a run of the mix is one word
+            about = counted(len(subjects), "measurement" if all(" " in each for each in subjects) else "part")
         found.append((group[0].severity, "" if about == "run" else about, words_of_all(group)))
     return found
 
 
 def void(problem: Finding, result: Result) -> str:
     """Why a run does not count, with the name of a route in place of its record's key."""
-    ((_, about, words),) = merged([problem], result)
+    ((_, about, words),) = merged([problem], labels(result))
     return f"does not count: {about}{': ' if about else ''}{words}"
 
 

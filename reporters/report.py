@@ -176,7 +176,7 @@ def _findings(assessment: Assessment) -> Iterator[Block]:
     yield Heading("Findings", "findings")
     yield Paragraph(f"Why the verdict is {verdict.word}:")
     yield Bullets([f"{reason} ({remedy})" if remedy else reason for reason, remedy in verdict.in_words])
-    yield Notes(figures.merged(found, result))
+    yield Notes(figures.merged(found, figures.labels(result)))
     yield Heading("Not measured", "missing")
     missing = list(_missing(result))
     yield Notes(missing) if missing else Paragraph("All that was planned has a figure.", style="quiet")

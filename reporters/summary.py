@@ -110,14 +110,13 @@ def summary(assessment: Assessment) -> Summary:
 
 
 def _without_intervals(assessment: Assessment) -> Assessment:
-    """An interval follows from the blocks of a window, and says nothing about what slowed the whole window down."""
-    score, solos = assessment.score, assessment.solos
-    if score is not None:
-        bare = {"mixes_per_hour": _bare(score.mixes_per_hour), "mixes_per_kwh": _bare(score.mixes_per_kwh)}
-        score = replace(score, **bare)
-    return replace(
-        assessment, score=score, solos=tuple(replace(row, units_per_s=_bare(row.units_per_s)) for row in solos)
-    )
+    """Leaves out the intervals of single windows: they follow from the blocks of a window, and say nothing about what
+    slowed all of it down. Intervals over runs stay."""
+    score = assessment.score
+    if score is not None and len(score.counted()) == 1:
+        score = replace(score, mixes_per_hour=_bare(score.mixes_per_hour), mixes_per_kwh=_bare(score.mixes_per_kwh))
+    solos = (replace(row, units_per_s=_bare(row.units_per_s)) if row.runs == 1 else row for row in assessment.solos)
+    return replace(assessment, score=score, solos=tuple(solos))
 
 
 def _bare(figure: Estimate | None) -> Estimate | None:

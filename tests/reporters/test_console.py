@@ -16,6 +16,7 @@ from mixmark.harness.contracts.schema import Absent, Failure, Record, Result
 from mixmark.harness.judge import references, solo_rates
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
+from mixmark.harness.judge.verdict import VerdictWord
 from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, report
 from mixmark.reporters.summary import summary
@@ -85,15 +86,17 @@ def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: R
     assert words(80, 90, disturbed) == "this one does about 1.18 ×"
 
 
-def test_a_disturbed_result_has_no_interval(measured: Result) -> None:
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_disturbed_window_has_no_interval_and_disturbed_runs_have_one(runs: int) -> None:
     """The blocks of a window show how steady it was, and not what slowed all of them down."""
-    judged = judge(measured)
+    judged = judge(one_run(WATTS_AT_THE_WALL, runs=runs).model_copy(update={"suites": SUITES}))
     assert judged.score is not None
     figure = Estimate(100.0, 95.0, 105.0)
-    rows = tuple(replace(row, units_per_s=figure) for row in judged.solos)
+    rows = tuple(replace(row, units_per_s=figure, runs=runs) for row in judged.solos)
     score = replace(judged.score, mixes_per_hour=figure)
     judged = replace(judged, score=score, solos=rows, hardware_limit_per_hour=200.0)
-    for word, intervals in (("fair", True), ("disturbed", False)):
+    verdicts: tuple[tuple[VerdictWord, bool], ...] = (("fair", True), ("disturbed", runs > 1))
+    for word, intervals in verdicts:
         shown = summary(replace(judged, verdict=replace(judged.verdict, word=word)))
         texts = (shown.score, shown.sentence, shown.suites[0].rate, shown.standing[1][1])
         assert ["±" in text for text in texts] == [intervals] * 4, texts
