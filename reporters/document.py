@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LONGEST = 2000  # letters of a text
 LISTED = re.compile(r"^(\d*)([-+.)])(?=\s|$|-[\s-]*$)")  # at the begin of a line Markdown makes a list or a rule of it
+OPTION = re.compile(r"(?<!\S)--[a-z]+(?:-[a-z]+)*(?: \d+)?")
 WIDTH = 100  # columns of a file or a pipe
 NARROWEST = 60  # a narrower terminal breaks the lines itself
 PADDING = 2  # blank characters between two columns of a table
@@ -368,19 +369,28 @@ def template(name: str) -> Template:
     """A template of this folder, which escapes and cleans all text. An unknown name in it is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_clean,
         trim_blocks=True,
         lstrip_blocks=True,
-    ).get_template(name)
+    )
+    environment.filters["whole"] = _whole
+    return environment.get_template(name)
 
 
 def drawing(title: str, macro: str, *values: object, table: Table | None = None) -> Chart:
     """A chart as wide as the page, made by a macro of pictures.jinja."""
     return Chart(title, getattr(template("pictures.jinja").module, macro)(*values), table=table, wide=True)
+
+
+def _whole(text: str) -> Markup:
+    """A text whose options, such as --wait-idle 60, are not broken over two lines at a hyphen."""
+    from markupsafe import Markup, escape
+
+    return Markup(OPTION.sub(r'<span class="option">\g<0></span>', str(escape(plain(text, LONGEST)))))
 
 
 def _clean(value: object) -> object:

@@ -15,6 +15,7 @@ from mixmark.harness.contracts.numbers import gibibytes as gibibytes
 from mixmark.harness.contracts.numbers import percent as percent
 from mixmark.harness.contracts.numbers import plural as plural
 from mixmark.harness.contracts.numbers import prefixed as prefixed
+from mixmark.harness.contracts.numbers import rate_unit as rate_unit
 from mixmark.harness.contracts.numbers import significant as significant
 from mixmark.harness.contracts.schema import Finding, Record, Result, Route, System
 from mixmark.harness.contracts.text import plain
@@ -48,7 +49,12 @@ def rate(per_s: float | Estimate | None, short: str) -> str:
     """Units per second: 4.11 tok/s. short: the short name of the unit."""
     if isinstance(per_s, Estimate):
         per_s = per_s.estimate
-    return UNKNOWN if per_s is None else f"{significant(per_s)} {name(short, LONGEST_UNIT)}/s"
+    return UNKNOWN if per_s is None else f"{significant(per_s)} {rate_unit(name(short, LONGEST_UNIT))}"
+
+
+def status(row: Solo) -> str:
+    """The status in the words of a reader, who knows no screening runs."""
+    return "quick check" if row.status == "screened" else row.status
 
 
 HOSTED = "Hosted services: not audited, and in no score"
@@ -58,11 +64,12 @@ HOSTED = "Hosted services: not audited, and in no score"
 def throughput(row: Solo) -> tuple[str, ...]:
     """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as it is known.
 
-    If the row has no throughput, or one that does not count, the status comes first: (screened, 4.11 tok/s).
+    If the row has no throughput, or one that does not count, the status comes first: (quick check, 4.11 tok/s).
     """
     if row.status != "ok" and not (row.status == "unaudited" and row.route.hosted):
         runs = [f"median of {row.runs} runs"] if row.status == "screened" and row.runs > 1 else []
-        return (row.status,) if row.units_per_s is None else (row.status, rate(row.units_per_s, row.names.short), *runs)
+        known = () if row.units_per_s is None else (rate(row.units_per_s, row.names.short), *runs)
+        return status(row), *known
     parts = [rate(row.units_per_s, row.names.short)]
     several = row.runs > 1
     if row.units_per_s and (half := within(row.units_per_s)):
@@ -217,8 +224,10 @@ def merged(findings: Iterable[Finding], labels: Mapping[str, str]) -> list[tuple
         alike.setdefault(same, []).append(finding)
     found: list[tuple[str, str, str]] = []
     for group in alike.values():
-        subjects = ", ".join(dict.fromkeys(labels.get(finding.about, finding.about) for finding in group))
-        about = subjects if len(group) == 1 or len(subjects) <= LONGEST_SUBJECTS else f"{len(group)} results"
+        subjects = dict.fromkeys(labels.get(finding.about, finding.about) for finding in group)
+        about = ", ".join(subjects)
+        if len(subjects) > 1 and len(about) > LONGEST_SUBJECTS:  # a device, a host or a run of the mix is one word
+            about = counted(len(subjects), "measurement" if all(" " in each for each in subjects) else "part")
         found.append((group[0].severity, "" if about == "run" else about, words_of_all(group)))
     return found
 

@@ -50,7 +50,7 @@ def each(assessment: Assessment) -> Iterator[Block]:
         title = " · ".join([*aside, *[f"run {row.run}"] * several])
         yield Heading(figures.name(route.suite), row.key, 3, title)
         rate = figures.rate(row.units_per_s, row.names.short)
-        yield Paragraph(rate, word="" if row.status == "ok" else row.status, style="strong")
+        yield Paragraph(rate, word="" if row.status == "ok" else figures.status(row), style="strong")
         drawn: list[Chart] = []
         if not measured.record.screening:
             yield Facts(list(_figures(row)))
@@ -121,7 +121,7 @@ def _charts(row: Solo, measured: Measurement, found: Iterable[Finding]) -> Itera
             edges_ns,
             window.blocks.rates_per_s,
             since="the first feed",
-            unit=f"{short}/s",
+            unit=figures.rate_unit(short),
             text=lambda per_s: figures.rate(per_s, short),
             mean=("overall", row.speed),
             band=charts.Band("another level", *edges_ns[[stretch.begin, stretch.end]].tolist()) if stretch else None,

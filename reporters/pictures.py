@@ -235,7 +235,7 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Bar:
     interval, limit = None, _limit(row)
     if row.status == "screened":
         drawn = charts.bar(value, None, None, scale.most_per_s, scale.hue, hatched=True)
-        return Bar(label, details[0], ", ".join(["quick check", *details[1:]]), drawn, href)
+        return Bar(label, details[0], ", ".join([rate, *details[1:]]), drawn, href)
     if _drawn(row).half_width is not None:
         interval = max(0.0, _drawn(row).ends[0]), _drawn(row).ends[1]
     elif row.runs == 1:

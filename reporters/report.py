@@ -54,6 +54,8 @@ def report(assessment: Assessment, depth: Depth) -> Document:
     about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
     pictures_of_mixes = pictures.drawn(assessment) if depth == "page" else []
     blocks = [*_brief(assessment, found, pictures_of_mixes[:1])]
+    if depth == "page" and assessment.next:
+        blocks += [Paragraph("What next", style="quiet"), Paragraph(assessment.next, style="code")]
     if depth != "brief":
         blocks += _full(assessment, depth == "page", pictures_of_mixes[1:])
     return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)

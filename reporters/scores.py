@@ -21,18 +21,26 @@ from mixmark.reporters.summary import summary
 PROVEN = "proven: no other division of time does more"
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
 
+FASTER = (
+    "Above 100 % a suite was faster in the mix than alone: its feeds overlapped, or the machine was slower when the "
+    "suite ran alone."
+)
+
 
 def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     """Nothing if there is no score. Figures of a single run come from the run with the median TX."""
     found = assessment.score
     if found is None:
         return
-    facts, tables = [] if found.problems else [("grade", found.graded)], []
+    facts = [] if found.problems else [("grade", found.graded)]
+    tables: list[Table | Paragraph] = []
     facts.append(("mixed runs", f"{counted(found.started, 'run')} begun, {len(found.counted())} in the figures"))
     if run := found.median_run():
         diagnosis = assessment.diagnoses[run.phase]
         facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *hosts.facts(run)]
         tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(assessment.result))]
+        if any(part.retained is not None and part.retained > 1.005 for part in diagnosis.parts):
+            tables.append(Paragraph(FASTER, style="quiet"))
         tables.append(hosts.table(run))
     if len(found.runs) > 1:
         tables.append(_runs(assessment, found))
@@ -54,12 +62,13 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         proof = (
             f"with the rates in the mix of {', '.join(f'{part.suite} on {part.device}' for part in diagnosis.faster)}"
         )
+    most = f"{significant(diagnosis.bound_per_hour.estimate)} mixes per hour{estimated}, {proof}"
     facts = [
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
         ("completed", f"{significant(run.mixes)} mixes"),
         ("energy", joules),
         *_idle(run, result),
-        ("best possible, λ*", f"{significant(diagnosis.bound_per_hour.estimate)} mixes per hour{estimated}, {proof}"),
+        ("most by the solo rates, λ*", most),
         ("reached, κ", _interval(diagnosis.kappa)),
         ("surplus", f"{figures.percent(run.surplus)} of the work, which no mix counts"),
         ("plan", _plan(diagnosis.plan, run)),
@@ -68,7 +77,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         facts.append(("the other plan", _plan(diagnosis.other_plan, run)))
     if diagnosis.heterogeneity_gain is not None:
         gain = significant(diagnosis.heterogeneity_gain)
-        facts.append(("heterogeneity gain", f"{gain} × the best possible of the {diagnosis.best_kind} devices alone"))
+        facts.append(("heterogeneity gain", f"{gain} × the most that the {diagnosis.best_kind} devices alone allow"))
     return facts
 
 
@@ -142,7 +151,7 @@ def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
             )
         if not own:
             rows.append((names[device], UNKNOWN, figures.whole_percent(busy), *[UNKNOWN] * 4))
-    header = ("device", "suite", "busy", "planned", "in the mix", "solo", "retained")
+    header = ("device", "suite", "busy", "planned", "in the mix", "alone", "mix / alone")
     return Table("Devices", header, rows, text_columns=2)
 
 

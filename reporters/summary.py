@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
@@ -23,6 +23,7 @@ from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
+from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
 
@@ -89,6 +90,8 @@ class Summary:
 
 def summary(assessment: Assessment) -> Summary:
     verdict = assessment.verdict
+    if verdict.word == "disturbed":
+        assessment = _without_intervals(assessment)
     return Summary(
         verdict=verdict.word,
         advice=ADVICE[verdict.word],
@@ -103,6 +106,20 @@ def summary(assessment: Assessment) -> Summary:
         hosted=tuple(_hosted(assessment)),
         energy=_energy(assessment),
     )
+
+
+def _without_intervals(assessment: Assessment) -> Assessment:
+    """Leaves out the intervals of single windows: they follow from the blocks of a window, and say nothing about what
+    slowed all of it down. Intervals over runs stay."""
+    score = assessment.score
+    if score is not None and len(score.counted()) == 1:
+        score = replace(score, mixes_per_hour=_bare(score.mixes_per_hour), mixes_per_kwh=_bare(score.mixes_per_kwh))
+    solos = (replace(row, units_per_s=_bare(row.units_per_s)) if row.runs == 1 else row for row in assessment.solos)
+    return replace(assessment, score=score, solos=tuple(solos))
+
+
+def _bare(figure: Estimate | None) -> Estimate | None:
+    return figure if figure is None or figure.is_bracket else Estimate(figure.estimate)
 
 
 def _reason(verdict: Verdict) -> str:
@@ -142,13 +159,26 @@ def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_hour: Estimate, mixe
 
 def _sentence(assessment: Assessment) -> str:
     found, mix = assessment.score, assessment.result.mix
-    if mix is None:
-        return "This run has no mix, and so no score: each suite was measured alone."
     subject = hosts.subject(assessment.result)
     unit_words = {suite.name: suite.unit_names.work for suite in assessment.result.suites}
+    if mix is None:
+        return _without_mix(assessment, subject, unit_words)
     if found is None or found.mixes_per_hour is None:
         return f"{subject} has no score for the mix {figures.name(mix.name)} ({work(mix, unit_words)})."
     return f"{subject} {does(mix, unit_words, found.mixes_per_hour, found.mixes_per_kwh)}."
+
+
+def _without_mix(assessment: Assessment, subject: str, unit_words: Mapping[str, str]) -> str:
+    """The work of each suite of a run without a mix, and what a score lacks."""
+    alone = references.rates(assessment.solos)
+    rates = [
+        f"{significant(rate.units_per_s)} {figures.name(unit_words.get(suite, f'units of {suite}'))}"
+        for suite, rate in alone.items()
+    ]
+    name, lacking = mixes.lacking(assessment.result.tier, alone)
+    why = f"the mix {name} also needs {', '.join(lacking)}" if lacking else "no mix was asked for"
+    done = f"does {', '.join(rates)} a second, each suite alone" if rates else "has finished no measurement"
+    return f"{subject} {done}. There is no score: {why}."
 
 
 def _limits(assessment: Assessment) -> str:
@@ -169,7 +199,7 @@ def _limits(assessment: Assessment) -> str:
     time, reached = figures.whole_percent(planned[suite]), figures.whole_percent(diagnosis.kappa.estimate)
     return (
         f"The largest part of its time goes into {figures.name(suite)} ({time}{speed}); with all suites at once it "
-        f"reaches {reached} of the best possible."
+        f"reaches {reached} of what the speeds of the suites alone allow."
     )
 
 
@@ -263,7 +293,7 @@ def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[
     of_it = (each for each in findings if each.about == failed.key and (each.voids or each.code == "audited.unasked"))
     why = failed.failure.message if failed.failure else next(map(words, of_it), "only a quick check of seconds")
     suite, reason = figures.name(failed.route.suite), figures.name(why, LONGEST_FAILURE)
-    return SuiteLine(suite, failed.status, _route(failed, names), reason)
+    return SuiteLine(suite, figures.status(failed), _route(failed, names), reason)
 
 
 def _best_line(

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageError, explained
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.machine.suite_claims import judge_stored
+from mixmark.harness.plan import mixes
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, files, redact
@@ -70,10 +71,8 @@ def bundle(
     found = _opened(results)
     redactor, kept = _redactor([result for result, _ in found], words)
     if not dry_run:
-        try:
+        with explained(f"cannot make the folder {out}", "give another --out"):
             out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"the folder {out} cannot be made: {error.strerror}", "give another --out") from error
     with tempfile.TemporaryDirectory(prefix=".mixmark-", dir=None if dry_run else out) as scratch:
         made = Path(scratch).resolve() / "made"
         contributions = [
@@ -131,10 +130,15 @@ def _opened(paths: Sequence[Path]) -> list[tuple[Result, Path]]:
     for result, path in found:
         if result.mix is not None and not is_slug(result.mix.name):
             raise ResultError(f"{path} has a mix that cannot name a folder: {result.mix.name[:100]}", "rename the mix")
-        if result.mix is None or not result.finished:
+        if result.mix is None:
+            mix, lacking = mixes.lacking(result.tier, {record.route.suite for record in result.records})
+            also = f"{mix} also needs {', '.join(lacking)}" if lacking else f"run it without --mix none, for {mix}"
             raise ResultError(
-                f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"
+                f"{path} has no score: its run had no mix: {also}",
+                "measure all suites of the mix; --adapter torch adds an adapter that runs them",
             )
+        if not result.finished:
+            raise ResultError(f"the run in {path} has not ended", f"continue it: mixmark run --resume {path}")
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from statistics import fmean
 from types import TracebackType
 
 from rich import progress as bars
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
-from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.contracts.numbers import percent, rate_unit, significant
 from mixmark.harness.contracts.schema import Found, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
@@ -65,6 +66,8 @@ class Progress:
         self.audited: list[Record] = []
         """The records whose audits are over since the last phase."""
         self.snapshot: MixSnapshot | None = None
+        self.warned = False
+        """Whether a phase was told to be too short for a mix; a phase beside copies is of the same length."""
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
         self.line_s = self.began_s = clock_s()
@@ -104,9 +107,10 @@ class Progress:
                 self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
                 self._report_stage()
             case MixSnapshot():
-                if self.snapshot is None and event.least_surplus > LARGEST_SURPLUS:
-                    self._print(_too_heavy(event))
-                self.snapshot, self.stage = event, f"{event.mixes:.2f} {self.whole}"
+                if event.least_surplus > LARGEST_SURPLUS and not self.warned:
+                    self.warned = True
+                    self._print(_too_slow(event))
+                self.snapshot, self.stage = event, _done(event, self.whole)
                 self._report_stage()
             case Found(experiment=name):
                 self._print(experiments.installed()[name].said(event))
@@ -165,7 +169,7 @@ class Progress:
             return "hardware limits measured"
         rate = timestamps.rate_per_s(record)
         figure = "–" if rate is None else f"{'about ' if record.screening else ''}{significant(rate)}"
-        return f"{figure} {self.units.get(record.route.suite, f'{record.unit}s')}/s"
+        return f"{figure} {rate_unit(self.units.get(record.route.suite, f'{record.unit}s'))}"
 
     def _begin(self, expected_s: float) -> None:
         """Another step begins. expected_s: 0 if the next step is not known yet."""
@@ -222,14 +226,20 @@ class Progress:
         return self.bar.get_renderable()
 
 
-def _too_heavy(snapshot: MixSnapshot) -> str:
-    longest = _clock(snapshot.longest_ns / SECOND)
-    remedies = "; ".join(filter(None, (longer(snapshot.longest_ns), "fewer --bits are lighter work")))
+def _too_slow(snapshot: MixSnapshot) -> str:
+    longest, least = _clock(snapshot.longest_ns / SECOND), percent(snapshot.least_surplus)
+    remedies = "; ".join(filter(None, (longer(snapshot.longest_ns), "--bits 8 or --bits 4 is lighter work")))
     return (
-        f"This mix is too heavy for this machine in {longest} minutes: one feed of a suite is worth more mixes than it "
-        f"does in that time, so {snapshot.least_surplus * 100:.0f} % of its work or more will be in no whole mix, and "
-        f"the score will be a range. {remedies}."
+        f"This machine is too slow for a window of {longest} minutes: one feed of a suite is worth more mixes than it "
+        f"does in that time. At least {least} of its work will be in no whole mix, and the score will be a range. "
+        f"{remedies}."
     )
+
+
+def _done(snapshot: MixSnapshot, whole: str) -> str:
+    """The work that is done, and how much of it is in whole mixes: the slowest suite may finish its first feed last."""
+    done = fmean(snapshot.units.get(suite, 0.0) / units for suite, units in snapshot.mix_units.items())
+    return f"work for {done:.2f} {whole}, {snapshot.mixes:.2f} of them whole"
 
 
 def _clock(seconds: float) -> str:

@@ -11,7 +11,7 @@ import click
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import JSON, Number, timeout
 from mixmark.harness.cli.printing import print_json, print_table
-from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest
+from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest, with_next
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -65,11 +65,12 @@ def report(
         (first,) = choose_by_name("device", [baseline], [device.id for device in found.devices])
         devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
         found = found.model_copy(update={"devices": devices})
-    assessment = judge_stored(found, references(against, found.mix))
+    folder = result.parent if result.is_file() else result
+    assessment = with_next(judge_stored(found, references(against, found.mix)), folder)
     code = assessment.exit_code  # a reporter may be of another package: all is judged before it runs
     click.echo(reporters[name].load()(assessment), nl=False)
     if name in ("console", "full"):
-        print_end(assessment, result.parent if result.is_file() else result)
+        print_end(assessment, folder)
     sys.exit(code)
 
 

@@ -26,7 +26,7 @@ from mixmark.harness.cli.options import (
     weight_classes,
 )
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
-from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, write_page
+from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, with_next, write_page
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS, SELFTEST
@@ -146,7 +146,7 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     metavar="NAME|FILE|none",
     shell_complete=complete.MIX,
     help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
-    "broad-1 has all suites, and no rank.  [default: the ranked mix of the tier]",
+    "broad-1, in full TIER-broad-1, has all suites, and no rank.  [default: the ranked mix of the tier]",
 )
 @click.option(
     "--objective",
@@ -346,12 +346,13 @@ def _progress(header: Result, executor: Executor) -> Progress:
 
 def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str]) -> None:
     """Prints the report and where the result lies. With JSON on stdout, the verdict goes to stderr. words: as in
-    `print_end`."""
+    `with_next`."""
     from mixmark.harness.plugins import registry
 
     as_json = form == "json"
     click.echo(registry.find("reporters")[form].load()(assessment), nl=False)
     if as_json:
         click.echo(plain(str(assessment.verdict)), err=True)
+    assessment = with_next(assessment, folder, words)
     write_page(assessment, folder)
-    print_end(assessment, folder, words, err=as_json)
+    print_end(assessment, folder, err=as_json)

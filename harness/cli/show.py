@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,19 +101,22 @@ def write_page(assessment: Assessment, folder: Path) -> None:
         click.echo(f"The page could not be written to {page}: {error}", err=True)
 
 
-def print_end(assessment: Assessment, folder: Path, words: Sequence[str] = (), err: bool = False) -> None:
-    """Prints where the page or else the result lies, and the command to go on with.
-
-    words: the command that made the result; its record has no paths. err: on stderr.
-    """
+def print_end(assessment: Assessment, folder: Path, err: bool = False) -> None:
+    """Prints where the page or else the result lies, and the command to go on with. err: on stderr."""
     page = folder / PAGE
     click.echo(f"page    {page}" if page.is_file() else f"result  {folder}", err=err)
-    if not assessment.result.live:
-        click.echo(f"next    {next_command(assessment, folder, words)}", err=err)
+    if assessment.next:
+        click.echo(f"next    {assessment.next}", err=err)
+
+
+def with_next(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -> Assessment:
+    """The assessment with the command that follows. words: the command that made the result, whose record has no
+    paths."""
+    return assessment if assessment.result.live else replace(assessment, next=next_command(assessment, folder, words))
 
 
 def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -> str:
-    """The command that makes the most of a result that is over. words: see `print_end`."""
+    """The command that makes the most of a result that is over. words: see `with_next`."""
     result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
     words = words or [re.sub("<([a-z]+)>", lambda name: name[1].upper(), word) for word in result.command or ("run",)]
     if verdict == "unfinished":

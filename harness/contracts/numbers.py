@@ -45,6 +45,12 @@ def filesize(size_bytes: float) -> str:
     return f"{bare(size_bytes / size)} {prefix}B"
 
 
+def rate_unit(short: str) -> str:
+    """The unit of a rate, by the short name of a unit: tok/s. Seconds of something, such as `audio s`, that are done in
+    a second are multiples of real time."""
+    return "× real time" if short.endswith(" s") else f"{short}/s"
+
+
 def duration(value_ns: float | None) -> str:
     if value_ns is None:
         return UNKNOWN
@@ -55,7 +61,9 @@ def duration(value_ns: float | None) -> str:
 
 
 def percent(fraction: float) -> str:
-    """1.2 %, 0.3 %, 35 %, 350 %."""
+    """1.2 %, 0.3 %, 0.001 %, 35 %, 350 %. Only less than a millionth is 0.0 %."""
+    if 1e-6 <= abs(fraction) < 0.0005:
+        return f"{significant(fraction * 100, 1)} %"
     return f"{fraction * 100:.1f} %" if abs(fraction) < 0.0995 else f"{fraction * 100:,.0f} %"
 
 

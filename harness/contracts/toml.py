@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, explained
 from mixmark.harness.contracts.text import plain
 
 LARGEST = 1e15
@@ -24,11 +24,12 @@ def is_reckonable(value: float) -> bool:
 def read_toml(path: Path, what: str, hint: str = "") -> dict[str, Any]:
     """The content of a file in UTF-8, with a byte order mark or without.
 
-    what: the file in words, such as `the configuration`. hint: what to do about a file that is no TOML. Raises
-    UsageError, also for a number that nothing can be reckoned with.
+    what: the file in words, such as `the configuration`. hint: what to do about a file that is missing or is no TOML,
+    such as the page that shows one. Raises UsageError, also for a number that nothing can be reckoned with.
     """
-    try:
+    with explained(f"cannot read {what} {path}", hint):
         content = path.read_bytes()
+    try:
         if content.startswith(UTF_16) or b"\0" in content:
             raise UsageError(f"cannot read {what} {path}: it is UTF-16, and TOML is UTF-8", "save it as UTF-8")
         found = tomllib.loads(content.decode("utf-8-sig"))
@@ -37,7 +38,7 @@ def read_toml(path: Path, what: str, hint: str = "") -> dict[str, Any]:
         raise UsageError(f"cannot read {what} {path}: line {line} is not UTF-8", "save it as UTF-8") from error
     except RecursionError as error:
         raise UsageError(f"cannot read {what} {path}: it is nested too deeply", hint) from error
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise UsageError(f"cannot read {what} {path}: {error}", hint) from error
     except ValueError as error:
         raise UsageError(f"cannot read {what} {path}: a number has thousands of digits", hint) from error

@@ -85,6 +85,8 @@ class Assessment:
     """The scores of other machines to compare this one with, of the same mix."""
     exit_code: int
     """0: no finding is invalid. 1: one is, or nothing was measured. 130: the run was interrupted."""
+    next: str = field(default="", metadata=RAW)
+    """The command that makes the most of the result, as the command line knows it. Empty while the run goes on."""
 
     @property
     def result(self) -> Result:

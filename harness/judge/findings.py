@@ -68,6 +68,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
     "significant": significant,
     "change": change,
+    "times": lambda change: f"{significant(1 + change)} times",
     "duration": duration,
     "counted": counted,
     "hint": lambda hint: f" ({hint})" if hint else "",
@@ -90,7 +91,9 @@ class _Words(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Span):
             low, high = (self.format_field(end, format_spec) for end in (value.low, value.high))
-            return low if low == high else f"{low} to {high}"
+            if format_spec.startswith(("counted ", "times")):
+                low = low.partition(" ")[0]  # 1 to 2 feeds
+            return high if value.low == value.high else f"{low} to {high}"
         name, *argument = format_spec.split(" ", 1)
         if name in FORMATS:
             return FORMATS[name](value, *argument)

@@ -7,6 +7,7 @@ timestamps and samples.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -189,20 +190,22 @@ def graded(score: Score, costs: Sequence[Finding]) -> Score:
     return replace(score, unranked=unranked, grade=grade, missing=missing)
 
 
-def costs_of_rank(result: Result, findings: Sequence[Finding]) -> Iterator[Finding]:
+def costs_of_rank(result: Result, findings: Sequence[Finding]) -> list[Finding]:
     """What costs the rank of a score, whatever its runs are: the findings of rules with the case `unranked`."""
     phases = {phase.name for phase in mixed(result)}
     records = {record.key: record for record in result.records}
     costs: list[Finding] = []
+    parts: dict[str, list[str]] = defaultdict(list)
     for finding in findings:
         record, remark = records.get(finding.about), finding.severity == "note"
-        if record and remark and record.phase not in phases:
+        if record and not remark:
+            parts[finding.rule].append(record.route.label)
+        elif record and record.phase not in phases:
             continue  # a note about a device that no mix used costs nothing
-        part = {"part": f"{record.route.label}, {record.scenario}"} if record and not remark else {}
-        cost = case_of(finding.rule, "unranked", **finding.values, **part)
-        if cost and cost not in costs:
+        elif (cost := case_of(finding.rule, "unranked", **finding.values)) and cost not in costs:
             costs.append(cost)
-            yield cost
+    of_parts = (case_of(rule, "unranked", parts=tuple(dict.fromkeys(labels))) for rule, labels in parts.items())
+    return [*costs, *filter(None, of_parts)]
 
 
 def joined(scores: Sequence[Score]) -> Score:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence
 from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, invalid, note, remedy, warning
@@ -57,7 +58,7 @@ class Verdict:
         """The reasons as one phrase, at most two in full."""
         shown = [text for text, _ in self.in_words[:2]]
         more = len(self.reasons) - len(shown)
-        return "; ".join(shown) + (f"; and {more} more" if more else "")
+        return "; ".join(shown) + (f"; and {counted(more, 'more reason')}" if more else "")
 
     @property
     def remedy(self) -> str:
@@ -300,7 +301,7 @@ declare(
     "score_graded",
     tier=note("the smoke tier only shows that everything works", "--tier edge measures"),
     bracket=note("the window was too short for this machine: the score is known as a range only", "{longer}"),
-    one_run=note("one run of the mix does not show how far runs differ", "--preset ranked makes three"),
+    one_run=note("one run of the mix does not show how far runs differ", "--preset ranked makes three runs of the mix"),
     wide=note("the score is known to ±{widest_pct:.0f} %"),
     agree=note("{runs} runs agree within ±{widest_pct:.1f} %, and nothing disturbed them"),
     solid=note("{runs} runs agree within ±{widest_pct:.0f} %, and nothing disturbed them"),

@@ -85,7 +85,7 @@ def load(path: Path | None) -> Config:
         if not DEFAULT.is_file():
             return Config()
         path = DEFAULT
-    content = read_toml(path, "the configuration")
+    content = read_toml(path, "the configuration", SECTIONS)
     if unknown := set(content) - {"adapter", "suite", "meter"}:
         raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=SECTIONS)
     adapters = {}

@@ -14,7 +14,7 @@ from pathlib import Path
 import platformdirs
 from pydantic import BaseModel, ConfigDict
 
-from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.errors import ResultError, explained
 from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.machine import processor
 from mixmark.harness.resources import cpus, memory
@@ -50,14 +50,12 @@ def keep(floor: NoiseFloor) -> Path:
     """
     target = path()
     content = _Kept(machine=machine(), floors={**_read().floors, floor.tier: floor})
-    try:
+    elsewhere = "set XDG_DATA_HOME to a folder that can be written"
+    with explained(f"cannot store the noise floor in {target}", elsewhere, ResultError):
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_suffix(f".{os.getpid()}")
         fresh.write_text(content.model_dump_json())
         fresh.replace(target)
-    except OSError as error:
-        message = f"cannot store the noise floor in {target}: {error.strerror}"
-        raise ResultError(message, "set XDG_DATA_HOME to a folder that can be written") from error
     return target
 
 

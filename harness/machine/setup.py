@@ -47,6 +47,7 @@ from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import isolation
 from mixmark.harness.worker.plugin_process import SuiteModel, SuiteProcess, suite_of
 
+REACHED = "mixmark devices shows which devices are reached, and what the others lack"
 MODELS = "models"
 """The folder of a run's own converted models, in the result folder while the run goes on."""
 
@@ -163,7 +164,7 @@ class Workbench:
         if not self.found.targets:
             reasons = "; ".join(f"{each.label}: {each.reason}" for each in self.found.absent)
             raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
-        ids = choose_by_name("device", devices, [device.id for device in self.found.devices])
+        ids = choose_by_name("device", devices, [device.id for device in self.found.devices], REACHED)
         return [target for target in self.found.targets if target.device.id in ids]
 
     def header(

@@ -95,8 +95,8 @@ def stamped(due_ns: int, begun_ns: int, yields: Sequence[int], first_ns: int | N
     """A feed by the parent's clock: it begins when it could be known and ends when its digest arrived.
 
     begun_ns: when its turn came; a closed loop's feed is due then. yields: timestamps of the worker and units in turn.
-    first_ns: when the digest of the first yield arrived; None if there is one yield. The yields between are the
-    worker's word, moved into that time. Raises ValueError if these cannot be timestamps.
+    first_ns: when the digest of the first yield arrived; None if there is one yield. The yields between are
+    self-reported by the worker, moved into that time. Raises ValueError if these cannot be timestamps.
     """
     times_ns, units = list(yields[0::2]), list(yields[1::2])
     if not units or len(units) != len(times_ns) or min(units) <= 0:

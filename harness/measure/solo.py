@@ -154,7 +154,7 @@ def _by_parent(part: Part, done: Completions, serials: Sequence[int], begin_ns: 
 
     As many feeds as there are issue threads could be known when the window began, and one more with each output that
     arrived. So the turn of a closed loop's feed comes when the output arrives that makes room for it. A server's feed
-    is due when it arrives; when it began is the worker's word, which no latency depends on.
+    is due when it arrives; when it began is self-reported, which no latency depends on.
     """
     commitments = part.commitments
     room_ns = [begin_ns] * _threads(part) + sorted(commitments.ended_ns.values())

@@ -10,7 +10,7 @@ resnet50 = { total_s = 0.5 }
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from mixmark.harness.contracts.toml import read_toml
 
 SHIPPED = Path(__file__).with_suffix(".toml")
 NS_PER_S = 1_000_000_000
+SHORT = "a name may lack its tier, such as broad-1"
 RANKED = "1"
 """The end of the name of a tier's ranked mix."""
 
@@ -57,7 +58,7 @@ def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
         mix = _from_file(Path(asked))
     else:
         names, of_tier = frozen(), f"{tier}-{asked or RANKED}"
-        (name,) = choose_by_name("mix", [of_tier if of_tier in names else str(asked)], names)
+        (name,) = choose_by_name("mix", [of_tier if of_tier in names else str(asked)], names, SHORT)
         mix = names[name]
     if mix.tier != tier:
         raise UsageError(
@@ -87,9 +88,15 @@ def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Coll
     return None if missing else mix
 
 
+def lacking(tier: Tier, measured: Collection[str]) -> tuple[str, Sequence[str]]:
+    """The name of the first mix of a tier, which is its ranked one, and its suites that a run has not measured."""
+    name, units = next(((mix.name, mix.units) for mix in frozen().values() if mix.tier == tier), ("", {}))
+    return name, [suite for suite in units if suite not in measured]
+
+
 def one_table(path: Path, what: str, page: str) -> tuple[str, Mapping[str, Any]]:
     """The name and the content of the only table of a file. what: as in `read_toml`. Raises UsageError."""
-    content = read_toml(path, what)
+    content = read_toml(path, what, page)
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
         raise UsageError(f"{path} must have exactly one table, named after {what}", hint=page)
     [(name, table)] = content.items()

@@ -30,7 +30,7 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
-from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.errors import Unsupported, UsageError, explained
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.plugins.locks import acquire
@@ -190,13 +190,9 @@ def _share(path: Path) -> int | None:
 def _make(path: Path, size_bytes: int, write: Callable[[Path], None]) -> None:
     """Writes an entry, or waits a moment if another process is writing it."""
     part = path.with_name(path.name + PART)
-    try:
+    with explained(f"cannot write {part}", f"set {FOLDER} to a folder that can be written", Unsupported):
         part.mkdir(parents=True, exist_ok=True)
         lock = _lock(part, shared=False, create=True)
-    except OSError as error:
-        raise Unsupported(
-            f"{part} cannot be written: {error.strerror or error}", f"set {FOLDER} to a folder that can be written"
-        ) from error
     if lock is None:
         time.sleep(POLL_S)
         return

@@ -5,15 +5,16 @@ A result folder may come from anyone. Every OSError becomes a ResultError.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from mixmark.harness.contracts import errors
 from mixmark.harness.contracts.errors import ResultError
 
 MAX_JSON_BYTES = 64 << 20  # of result.json, and of the journal
@@ -26,19 +27,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Turns an OSError into a ResultError that begins with `what`."""
-    try:
-        yield
-    except OSError as error:
-        raise ResultError(f"{what}: {error.strerror or error}", _remedy(error.errno)) from error
-
-
-def _remedy(number: int | None) -> str:
-    if number in (errno.ENOENT, errno.ENOTDIR):
-        return "a folder of it was removed or renamed"
-    return "fix the permissions" if number in (errno.EACCES, errno.EPERM, errno.EROFS) else "free disk space"
+explained = partial(errors.explained, raised=ResultError)
 
 
 @contextmanager

@@ -71,6 +71,7 @@ ADDED = ("records", "meterings", "connections")
 """The kinds of facts that the first line of a journal does not hold."""
 LINE_ENDS = "git does that with core.autocrlf: set `* -text` in .gitattributes, and check the folder out again"
 EDITED = "it was edited or damaged; copy the result folder again, or run again"
+ELSEWHERE = "choose another folder with --out"
 SUM = re.compile(r"([0-9a-f]{64})  (result\.json|raw/[a-z0-9.-]+\.npz)")
 """A line of SHA256SUMS."""
 
@@ -210,7 +211,7 @@ def newest(folder: Path) -> Path | None:
 
 def refuse_used(path: Path) -> None:
     """Raises ResultError if the path exists and is not an empty folder."""
-    with explained(f"cannot write results to {path}"):
+    with explained(f"cannot write results to {path}", ELSEWHERE):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             hint = "choose another --out" if live(path) else "continue its run with --resume, or choose another --out"
             raise ResultError(f"{path} exists and is not an empty folder", hint)
@@ -226,7 +227,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
     if header.finished:
         raise ValueError("the header of a run must be unfinished")
     refuse_used(path)
-    with explained(f"cannot write results to {path}"):
+    with explained(f"cannot write results to {path}", ELSEWHERE):
         (path / "raw").mkdir(parents=True)
         free = shutil.disk_usage(path).free
         if free < needs_bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -270,14 +271,27 @@ def test_the_mix_shows_devices_and_units_of_those_due_and_mixes() -> None:
     assert ["llm", "25", "of", "67", "due", "0.50", "mixes"] in shown, "100 s at 0.0133 mixes a second"
 
 
+def test_the_work_that_is_in_no_whole_mix_yet_is_told_too() -> None:
+    player = Player(width=10_000)
+    units = {"llm": 50.0, "dlrm": 1000.0}
+    begun = replace(snapshot(0.0, 61, units), tally=Tally({"dlrm": 1500.0}, {}, {}, {}))
+    player.notify(PhaseStarted(player.header.phases[0]))
+    player.now_s = 61
+    player.notify(begun)
+    assert player.lines[-1].endswith("work for 0.75 mixes, 0.00 of them whole")
+
+
 @pytest.mark.parametrize(("least", "told"), [(0.02, False), (0.09, True)])
-def test_a_mix_that_is_too_heavy_for_its_window_is_told_once_and_first(least: float, told: bool) -> None:
+def test_a_window_that_is_too_short_for_a_mix_is_told_once_and_first(least: float, told: bool) -> None:
+    """Once in a run: a phase beside copies has the same window."""
     player = Player(width=10_000)
     for elapsed_s in (1, 2):
         player.notify(snapshot(0.0, elapsed_s, {"llm": 50.2}, least))
-    found = [line for line in player.lines if "too heavy" in line]
+    player.notify(Recorded(made(player.header.phases[0].shares[0], player.header.phases[0].name)))
+    player.notify(snapshot(0.0, 1, {"llm": 50.2}, least))
+    found = [line for line in player.lines if "too slow" in line]
     assert len(found) == told
-    assert not told or ("too heavy for this machine in 2:00 minutes" in found[0] and "so 9 % of its work" in found[0])
+    assert not told or ("a window of 2:00 minutes" in found[0] and "At least 9.0 % of its work" in found[0])
 
 
 def test_a_long_run_says_first_how_long_it_takes() -> None:
@@ -330,7 +344,7 @@ LINES = """\
 [ 32 %] probe on cpu:0 by torch in bf16: hardware limits measured
 [ 40 %] outputs compared with the reference: 6 of 6 agree
 [ 40 %] about 47.9 mixes per hour expected by these rates; now measured
-[ 93 %] the mix, on all devices: 0.50 mixes
+[ 93 %] the mix, on all devices: work for 0.50 mixes, 0.50 of them whole
 [ 93 %] in the mix, llm on cpu:0 by torch in bf16: 1,000 tok/s
 [ 93 %] in the mix, diffusion on cpu:0 by torch in bf16: 1,000 img/s
 [ 93 %] in the mix, dlrm on cpu:0 by torch in bf16: 1,000 samples/s

@@ -30,7 +30,7 @@ def shell(tmp_path: Path) -> Shell:
     ("words", "message"),
     [
         (["--suite", "lmm"], "there is no suite 'lmm'"),
-        (["--device", "gpu:9"], "there is no device 'gpu:9'"),
+        (["--device", "gpu:9"], "mixmark devices shows"),
         (["--precision", "fp33"], "there is no precision 'fp33'"),
         (["--scenario", "offlin"], "did you mean offline?"),
         (["--adapter", "touch"], "there is no adapter 'touch'"),

@@ -32,6 +32,19 @@ def test_a_count_has_the_number_of_its_noun(count: int, noun: str, text: str) ->
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
+    [(0.00001, "0.001 %"), (-0.0004, "-0.04 %"), (0.0006, "0.1 %"), (0.0, "0.0 %"), (1e-17, "0.0 %"), (3.5, "350 %")],
+)
+def test_a_fraction_that_is_not_zero_is_not_called_so(fraction: float, text: str) -> None:
+    assert numbers.percent(fraction) == text
+
+
+@pytest.mark.parametrize(("short", "unit"), [("tok", "tok/s"), ("samples", "samples/s"), ("audio s", "× real time")])
+def test_seconds_that_are_done_in_a_second_are_multiples_of_real_time(short: str, unit: str) -> None:
+    assert numbers.rate_unit(short) == unit
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
     [(0.012, "1.2 %"), (0.0996, "10 %"), (0.342, "34 %"), (1.0, "100 %"), (11.59, "a factor of 12.6")],
 )
 def test_a_change_beyond_100_percent_is_a_factor(fraction: float, text: str) -> None:

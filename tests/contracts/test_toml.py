@@ -37,8 +37,9 @@ def test_a_file_that_is_no_toml_is_named_with_the_cause(tmp_path: Path, content:
     path.write_bytes(content)
     with pytest.raises(UsageError, match=f"cannot read the file .*a.toml: .*{said}"):
         read_toml(path, "the file")
-    with pytest.raises(UsageError, match="No such file"):
-        read_toml(tmp_path / "none.toml", "the file")
+    with pytest.raises(UsageError, match=r"cannot read the file .*none.toml: No such file") as refused:
+        read_toml(tmp_path / "none.toml", "the file", "see a page")
+    assert refused.value.hint == "check that the path exists; see a page"
 
 
 @pytest.mark.parametrize("number", ["0", "-0.0", "1e15", "-1e15", "1e-15", "1_000", "true"])

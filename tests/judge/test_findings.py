@@ -7,7 +7,7 @@ from string import Formatter
 import pytest
 
 from mixmark.harness.contracts.schema import FindingValue
-from mixmark.harness.judge.findings import CODES, FORMATS, found, remedy, words
+from mixmark.harness.judge.findings import CODES, FORMATS, found, remedy, words, words_of_all
 
 OF_FORMAT: dict[str, FindingValue] = {
     "share": (1, 2),
@@ -26,7 +26,7 @@ def fields(code: str) -> dict[str, str]:
 
 
 def sample(spec: str) -> FindingValue:
-    return OF_FORMAT.get(spec, 1.5 if spec.endswith(("f", "g")) or spec in ("percent", "change") else 2)
+    return OF_FORMAT.get(spec, 1.5 if spec.endswith(("f", "g")) or spec in ("percent", "change", "times") else 2)
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
@@ -37,6 +37,23 @@ def test_every_code_is_written_in_full(code: str) -> None:
     for name, spec in fields(code).items():
         if spec in OF_FORMAT:
             assert any(str(part) in text for part in (OF_FORMAT[spec], "1 of 2")), name
+
+
+@pytest.mark.parametrize("code", sorted(code for code in CODES if "limit" in fields(code)))
+def test_a_value_has_the_unit_of_its_limit(code: str) -> None:
+    """A change is a factor beyond 100 %, and a limit beside it may be a percentage."""
+    assert "change" not in fields(code).values()
+
+
+def test_numbers_that_differ_are_written_as_a_range() -> None:
+    drifts = [found("canary_stable", fastest_ms=1.0, slowest_ms=ms, drift=ms - 1, limit=0.02) for ms in (1.5, 8.2)]
+    assert words_of_all(drifts) == (
+        "a fixed loop took 1.00 ms at its fastest and 1.50 to 8.20 ms at its slowest, 1.50 to 8.20 times as long "
+        "(limit 1.02 times)"
+    )
+    for times, said in (((1, 3), "1 to 3 times"), ((2, 2), "2 times")):
+        several = [found("run_at_once", times=each) for each in times]
+        assert words_of_all(several) == f"it was resumed {said} after its first solo window"
 
 
 def test_every_format_is_used() -> None:

@@ -297,12 +297,12 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
     """The GPU's probe reaches 1 GFLOP/s, and an image is 5 s of the device's time."""
     records, plan = run()
     probes = probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), READ), probe("cpu:0", GEMM, READ)
-    for gflop, unranked in ((6, []), (7, ["diffusion on gpu:0 by acme in bf16, mixed"])):
+    for gflop, unranked in ((6, []), (7, [("diffusion on gpu:0 by acme in bf16",)])):
         costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
         told = of((changed(records, "diffusion", **costs)[0], plan), probes=probes)
         found = scored(told.model_copy(update={"environments": {"acme": BUILT_IN}}))
         assert found.mixes_per_kwh
-        assert [each.values["part"] for each in found.unranked if each.code == "below_ceiling.unranked"] == unranked
+        assert [each.values["parts"] for each in found.unranked if each.code == "below_ceiling.unranked"] == unranked
         assert list(map(facts, scored(told).unranked)) == [], "acme is not built in: the device has its own ceiling"
 
 

@@ -240,7 +240,8 @@ def test_a_speed_that_wanders_through_a_window_disturbs_its_figure() -> None:
 
 def test_the_text_has_at_most_two_reasons_in_full() -> None:
     reasons = tuple(found("mix_complete.absent", why=why) for why in ("one", "two", "three", "four"))
-    assert str(Verdict("fair", reasons)) == "fair: one; two; and 2 more"
+    assert str(Verdict("fair", reasons)) == "fair: one; two; and 2 more reasons"
+    assert str(Verdict("fair", reasons[:3])) == "fair: one; two; and 1 more reason"
     assert str(Verdict("fair", reasons[:1])) == "fair: one"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from mixmark.harness.contracts.errors import UsageError, choose_by_name
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Phase, Precision, Share, Tier
 from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS, PROBING, SMOKE
@@ -136,17 +136,6 @@ def test_nothing_to_run_is_misuse() -> None:
     with pytest.raises(UsageError, match="nothing is left") as told:
         solo(TARGETS, (LLM,), "edge", PRESETS["quick"], ("int4",))
     assert "bf16, fp32" in told.value.hint
-
-
-def test_a_wrong_name_gets_a_suggestion_and_the_list() -> None:
-    assert choose_by_name("suite", (), ("llm", "dlrm")) == ("llm", "dlrm")
-    assert choose_by_name("suite", ("dlrm", "dlrm"), ("llm", "dlrm")) == ("dlrm",)
-    with pytest.raises(UsageError, match="dlmr") as told:
-        choose_by_name("suite", ("dlmr",), ("llm", "dlrm"))
-    assert told.value.hint == "did you mean dlrm? known: llm, dlrm"
-    with pytest.raises(UsageError) as told:
-        choose_by_name("device", ("xyz",), ())
-    assert told.value.hint == "known: none"
 
 
 def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:

@@ -377,7 +377,7 @@ def test_the_screening_runs_of_a_route_are_shown_by_their_median() -> None:
     assert (row.runs, row.units_per_s and row.units_per_s.half_width, figures.throughput(row)) == (
         4,
         None,
-        ("screened", "6.55 tok/s", "median of 4 runs"),
+        ("quick check", "6.55 tok/s", "median of 4 runs"),
     )
     (line,) = summary(judged).suites
     assert line.others == "quick check: 1.07 × as fast as onnxruntime fp32"

@@ -300,7 +300,7 @@ def test_a_folder_that_is_removed_while_it_is_written_is_not_called_full(tmp_pat
     (tmp_path / "run").rename(tmp_path / "moved")
     with pytest.raises(ResultError) as gone:
         keeper.append(whole.records[0])
-    assert gone.value.hint == "a folder of it was removed or renamed"
+    assert gone.value.hint == "check that the path exists"
     assert store.open(tmp_path / "moved").records == ()
 
 

@@ -18,6 +18,7 @@ from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.test_comparison import hostile_result, scored, with_verdicts
+from tests.reporters.test_console import OTHER
 
 pytestmark = [
     pytest.mark.slow,
@@ -115,6 +116,20 @@ def fits_every_window(page: Tab, hidden: str = "details") -> None:
             assert page.run("document.scrollingElement.scrollWidth") <= width_px
             assert page.run(TOO_WIDE.replace("details", hidden)) == []
             assert page.run(FAULTS) == [], f"{width_px} px, {scheme}"
+
+
+def test_the_first_tables_are_not_cut_and_no_option_is_broken(browser: Tab, tmp_path: Path) -> None:
+    """The best routes, where it stands, and an option in a sentence, in the windows of a telephone and of a laptop."""
+    metered = judge(one_run(WATTS_AT_THE_WALL), (OTHER,))
+    (tmp_path / "report.html").write_text(report.html(metered), encoding="utf-8")
+    browser.open(tmp_path / "report.html")
+    tables = "[...document.querySelectorAll('main > .wide:not(nav ~ *)')]"
+    options = "[...document.querySelectorAll('.verdict .option')]"
+    for width_px in (390, 1280, *range(300, 400, 10)):
+        browser.look(width_px, 900)
+        if width_px in (390, 1280):
+            assert browser.run(f"{tables}.map(each => each.scrollWidth - each.clientWidth)") == [0, 0]
+        assert browser.run(f"{options}.map(each => each.getClientRects().length)") == [1]
 
 
 def test_paper_is_wide_enough_for_every_column(page: Tab) -> None:

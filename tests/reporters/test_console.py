@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -15,9 +16,11 @@ from mixmark.harness.contracts.schema import Absent, Failure, Record, Result
 from mixmark.harness.judge import references, solo_rates
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
+from mixmark.harness.judge.verdict import VerdictWord
+from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, report
 from mixmark.reporters.summary import summary
-from tests.fakes.machine import SECOND, WATTS_AT_THE_WALL, one_run
+from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, SUITES, closed_loop, record, result, sample, unmetered
 from tests.judge.compare.test_solo import server
 from tests.judge.rules.test_energy import metered
@@ -81,6 +84,32 @@ def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: R
     assert words(100, 120) == "as fast, as far as the intervals tell: 0.909 ×"
     disturbed = replace(judged, verdict=replace(judged.verdict, word="disturbed"))
     assert words(80, 90, disturbed) == "this one does about 1.18 ×"
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_disturbed_window_has_no_interval_and_disturbed_runs_have_one(runs: int) -> None:
+    """The blocks of a window show how steady it was, and not what slowed all of them down."""
+    judged = judge(one_run(WATTS_AT_THE_WALL, runs=runs).model_copy(update={"suites": SUITES}))
+    assert judged.score is not None
+    figure = Estimate(100.0, 95.0, 105.0)
+    rows = tuple(replace(row, units_per_s=figure, runs=runs) for row in judged.solos)
+    score = replace(judged.score, mixes_per_hour=figure)
+    judged = replace(judged, score=score, solos=rows, hardware_limit_per_hour=200.0)
+    verdicts: tuple[tuple[VerdictWord, bool], ...] = (("fair", True), ("disturbed", runs > 1))
+    for word, intervals in verdicts:
+        shown = summary(replace(judged, verdict=replace(judged.verdict, word=word)))
+        texts = (shown.score, shown.sentence, shown.suites[0].rate, shown.standing[1][1])
+        assert ["±" in text for text in texts] == [intervals] * 4, texts
+
+
+def test_without_a_mix_the_sentence_says_what_was_done_and_what_a_score_lacks() -> None:
+    alone = result(record("a", "llm", "token", closed_loop([[SECOND // 4] * 4] * 8)))
+    done = "This machine does 4.00 LLM tokens a second, each suite alone. There is no score: "
+    assert summary(judge(alone)).sentence == f"{done}the mix edge-9 also needs diffusion, dlrm, resnet50."
+    with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE.model_copy(update={"units": {"llm": 50.0}})}):
+        assert summary(judge(alone)).sentence == f"{done}no mix was asked for."
+    nothing = alone.model_copy(update={"records": (), "finished": False})
+    assert summary(judge(nothing)).sentence.startswith("This machine has finished no measurement. There is no score")
 
 
 def test_the_limit_of_the_hardware_stands_on_the_same_scale(measured: Result) -> None:

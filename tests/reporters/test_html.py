@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -43,6 +44,12 @@ def test_hostile_text_stays_text() -> None:
     assert not [name for _, name, _ in Page(text).attributes if name.startswith("on")]
     assert "<script>document.title='owned'</script>" in "".join(Page(text).words), "and it is shown"
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
+
+
+def test_the_page_says_what_comes_next() -> None:
+    assessment = judge(sample())
+    assert "What next" not in Page(report.html(assessment)).words
+    assert "mixmark run <x>" in Page(report.html(replace(assessment, next="mixmark run <x>"))).words
 
 
 def test_a_name_without_end_does_not_fill_the_page() -> None:

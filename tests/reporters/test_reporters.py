@@ -261,16 +261,22 @@ def test_findings_that_differ_only_in_numbers_become_one_with_ranges() -> None:
     cpus, gpu = "the CPUs", "gpu:0"
     several = [fell(4000, 3000, cpus, "a"), fell(4000, 2000, cpus, "b"), fell(4200, 2100, cpus, "c")]
     several += [fell(1700, 850, gpu, "c"), found("screened.only", "b"), found("screened.only", "c")]
-    labels = figures.labels(result(record("a", "llm", "token", closed_loop([[5]]))))
+    several += [fell(2000, 1000 * times, "a node", f"node{times}.of-the-cluster.example.org") for times in (1, 1.5)]
+    labels = {key: f"llm on gpu:0 by acme in fp{bits}" for key, bits in (("a", 32), ("b", 16), ("c", 8))}
     assert figures.merged(several, labels) == [
         (
             "warning",
-            "3 results",
+            "3 measurements",
             "the clock of the CPUs fell by 25 % to 50 %: 4000 to 4200 MHz at first, 2000 to 3000 MHz at last "
             "(limit 3.0 %)",
         ),
-        ("warning", "c", "the clock of gpu:0 fell by 50 %: 1700 MHz at first, 850 MHz at last (limit 3.0 %)"),
-        ("note", "b, c", "only a quick check of seconds"),
+        ("warning", labels["c"], "the clock of gpu:0 fell by 50 %: 1700 MHz at first, 850 MHz at last (limit 3.0 %)"),
+        (
+            "warning",
+            "2 parts",
+            "the clock of a node fell by 25 % to 50 %: 2000 MHz at first, 1000 to 1500 MHz at last (limit 3.0 %)",
+        ),
+        ("note", "2 measurements", "only a quick check of seconds"),
     ]
 
 

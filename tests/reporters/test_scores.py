@@ -76,7 +76,7 @@ def test_a_manager_reads_what_took_the_time_and_what_was_reached(measured: Resul
     words = summary.summary(judge(measured)).limits
     begin, end = words.split(" (54 %); ")
     assert begin == "The largest part of its time goes into llm"
-    assert end == "with all suites at once it reaches 100 % of the best possible."
+    assert end == "with all suites at once it reaches 100 % of what the speeds of the suites alone allow."
     assert words in report.html(judge(measured))
     unscored = measured.model_copy(update={"records": (), "phases": (), "finished": False})
     assert summary.summary(judge(unscored)).limits == ""

@@ -21,6 +21,8 @@ from mixmark.reporters.figures import significant
 from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
 from tests.fakes.machine import EDGE, one_run
+from tests.golden.sample import apart, closed_loop, record, result
+from tests.record.test_store import written
 from tests.submissions.made import DECLARED, edited, kit_report
 
 pytestmark = pytest.mark.slow
@@ -91,6 +93,21 @@ def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_
     assert not out.exists()
 
 
+def test_a_run_without_a_mix_is_told_which_suites_a_score_lacks(tmp_path: Path) -> None:
+    alone = apart(result(record("a", "llm", "token", closed_loop([[5, 6]]))))
+    written(tmp_path / "run", alone).finish(alone)
+    refused = typed("submit", tmp_path / "run", *FLAGS, "--out", tmp_path / "entries")
+    assert refused.exit_code == 2 and "edge-1 also needs diffusion, dlrm, resnet50" in refused.output
+
+
+def test_a_run_that_has_not_ended_is_continued(tmp_path: Path) -> None:
+    begun = apart(result(record("a", "llm", "token", closed_loop([[5, 6]]))))
+    begun = begun.model_copy(update={"finished": False, "mix": EDGE})
+    written(tmp_path / "run", begun)
+    refused = typed("submit", tmp_path / "run", *FLAGS, "--out", tmp_path / "entries")
+    assert refused.exit_code == 2 and f"mixmark run --resume {tmp_path / 'run'}" in refused.output.replace("\n", "")
+
+
 def test_missing_facts_are_named_without_a_terminal(results: tuple[Path, Path]) -> None:
     done = typed("submit", results[0], "--org", "Acme", "--availability", "research")
     assert done.exit_code == 2
@@ -135,7 +152,7 @@ def test_an_entry_that_breaks_a_rule_is_not_written(results: tuple[Path, Path], 
 def test_a_folder_that_cannot_be_made_is_an_error_of_one_sentence(results: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     done = typed("submit", results[0], *FLAGS, "--out", tmp_path / "file/entries")
-    assert done.exit_code == 2 and "file/entries cannot be made: Not a directory" in done.output
+    assert done.exit_code == 2 and "file/entries: Not a directory" in done.output
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -11,7 +11,6 @@ nothing behind.
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, explained
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Adapter, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, WeightClass, weight_class
@@ -71,18 +70,15 @@ def export(request: ExportRequest, folder: Path, on_stage: Callable[[str], None]
     if folder.exists() or folder.is_symlink():
         raise UsageError(f"{folder} exists already", "give a new folder, or remove this one first")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
-            part = Path(scratch) / folder.name  # with the rights of a new folder: a temporary one is the user's alone
-            part.mkdir()
-            manifest = write(request, part, on_stage)
-            os.replace(part, folder)
+        with explained(f"cannot write {folder}", "give --out another folder"):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
+                part = Path(scratch) / folder.name  # with the rights of a new folder, not of one user's temporary one
+                part.mkdir()
+                manifest = write(request, part, on_stage)
+                os.replace(part, folder)
     except MixmarkError:
         raise
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, None)  # numpy's error for a short write has no number
-        hint = "free disk space, or give a folder on another disk" if full else "give a folder that can be written"
-        raise UsageError(f"{folder} cannot be written: {error.strerror or error}", hint) from error
     except MemoryError as error:
         raise MixmarkError("memory is full", "take a smaller --tier, or --samples 0") from error
     except Exception as error:  # a format or a suite may raise anything

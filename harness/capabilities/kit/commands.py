@@ -13,7 +13,7 @@ import click
 from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import CONFIG, JSON, WAIT_IDLE, timeout
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, explained
 
 if TYPE_CHECKING:
     from mixmark.harness.capabilities.kit.report import Report
@@ -93,12 +93,8 @@ def check_adapter(
     with reserve(Path.cwd(), "smoke", wait_idle_s):
         code = _run(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
     if recording is not None:
-        try:
+        with explained(f"cannot write {recording}", "give --record another file"):
             recording.write_text(recorded, "utf-8")  # the report is shown by now: a full disk loses no result
-        except OSError as error:
-            raise UsageError(
-                f"{recording} cannot be written: {error.strerror}", "give --record another file"
-            ) from error
         click.echo(f"The recording is in {recording}. Look into it before you send it.", err=as_json)
     sys.exit(code)
 
@@ -175,7 +171,8 @@ def _run(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_js
     with plugins_print_to_stderr(), status:
         report = kit(lambda name: status.update(f"checking {name}"))
     if out is not None:
-        out.write_text(json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", "utf-8")
+        with explained(f"cannot write {out}", "give --out another file"):
+            out.write_text(json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", "utf-8")
     if as_json:
         print_json({"passed": report.passed, **report.model_dump(mode="json")})
     else:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from mixmark.harness.capabilities.plugs.polled import PATIENCE_S
-from mixmark.harness.contracts.errors import MixmarkError, UsageError
+from mixmark.harness.contracts.errors import MixmarkError, UsageError, explained
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -180,10 +180,8 @@ def _account(what: str, options: Mapping[str, str], environment: Mapping[str, st
 def _verified(verify: str) -> ssl.SSLContext | bool:
     if verify in ("yes", "no", "true", "false"):
         return verify in ("yes", "true")
-    try:
+    with explained(f"cannot read the certificate {verify}", "give the file of the plug's certificate"):
         return ssl.create_default_context(cafile=verify)
-    except OSError as error:
-        raise UsageError(f"the certificate {verify} cannot be read: {error}") from error
 
 
 def _leaves(value: object, at: str = "") -> Iterator[tuple[str, object]]:

@@ -26,7 +26,7 @@ class UnitNames(Fact):
     """The words of reports for the unit of a suite and for the times of its units."""
 
     short: str = Field(min_length=1)
-    """The unit in a rate: `tok` in 3.96 tok/s."""
+    """The unit in a rate: `tok` in 3.96 tok/s. The rate of one that ends with ` s` is shown as × real time."""
     work: str = Field(min_length=1)
     """The units of a mix in a sentence: `LLM tokens`, `images classified`."""
     first_unit: str = "Time to first unit"

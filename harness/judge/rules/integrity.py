@@ -195,15 +195,16 @@ def on_schedule(evidence: Evidence) -> Iterator[Finding]:
 
 
 @room.rule(
-    window=note("the latencies of {suites} are the worker's word: the parent timed only the window"),
+    window=note("the latencies of {suites} are self-reported by the worker: the parent timed only the window"),
     inside=note(
-        "the times between the first yield of a feed and its last are the worker's word: the parent timed these two"
+        "the times between the first yield of a feed and its last are self-reported by the worker: the parent timed "
+        "these two"
     ),
 )
 def latencies_bounded(evidence: Evidence) -> Iterator[Finding]:
-    """The parent took the times of each feed whose latencies are shown. Other latencies are the worker's word: the
-    latencies of feeds that were too brief to be reported, whose sum only the window bounds, and the times between the
-    first yield of a feed and its last."""
+    """The parent took the times of each feed whose latencies are shown. Other latencies are self-reported by
+    the worker: those of feeds that were too brief to be reported singly, whose sum only the window bounds, and the
+    times between the first yield of a feed and its last."""
     suites = sorted({each.record.route.suite for each in evidence.solo if not each.record.stamped})
     if suites:
         yield found("latencies_bounded.window", suites=tuple(suites))
@@ -280,7 +281,7 @@ def seed_random(evidence: Evidence) -> Iterator[Finding]:
 @room.rule(
     warning("{times:.2f} × the {unit} that the probe of {device} reached: it cannot be ranked until that is explained"),
     noticed=warning("a figure exceeds the ceilings that the probe measured{share:share}"),
-    unranked=warning("{part}, exceeds the ceiling of its probe without an explanation"),
+    unranked=warning("faster than the ceiling of its probe without an explanation: {parts}"),
 )
 def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
     """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the built-in adapters'
@@ -317,7 +318,7 @@ def most_per_s(measured: Measurement, share: Share, peaks: PeakRates) -> float:
 @room.rule(
     warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
     noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
-    unranked=warning("{part}, was not compared with the code of its suite"),
+    unranked=warning("not compared with the code of its suite: {parts}"),
 )
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
     """The units, costs, gate and latency limits of a record equal what its suite's code says. A suite that is not

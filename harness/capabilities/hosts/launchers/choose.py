@@ -61,7 +61,7 @@ def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tup
 
 def read(path: Path) -> tuple[str, tuple[Host, ...]]:
     """The launcher that a file names, empty if it names none, and its hosts. Raises UsageError."""
-    content = read_toml(path, "the list of hosts")
+    content = read_toml(path, "the list of hosts", FORM)
     if unknown := set(content) - {"launcher", "host"}:
         raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=FORM)
     launcher, sections = content.get("launcher", ""), content.get("host", {})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, explained
 from mixmark.harness.plugins import registry
 
 Kind = Literal["session", "runner", "endpoint", "meter", "suite", "policy"]
@@ -39,17 +39,13 @@ def write(kind: Kind, name: str, folder: Path) -> tuple[str, ...]:
     """Writes a starter package into a folder that is new or empty, and returns its files. Raises UsageError for a name
     that no plugin can have, and for a folder that holds something or cannot be written."""
     texts = files(kind, name)
-    try:
+    with explained(f"cannot write the folder {folder}", "name another one by --out"):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UsageError(f"the folder {folder} is not empty", "name a new one by --out")
         for path, text in texts.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text, "utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"the folder {folder} cannot be written: {error.strerror}", "name another one by --out"
-        ) from error
     return tuple(texts)
 
 
