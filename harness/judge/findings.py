@@ -68,6 +68,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
     "significant": significant,
     "change": change,
+    "times": lambda fraction: f"{significant(1 + fraction)} times",
     "duration": duration,
     "counted": counted,
     "hint": lambda hint: f" ({hint})" if hint else "",

@@ -313,8 +313,8 @@ def no_steal_time(measured: Measurement) -> Iterator[Finding]:
 
 @room.rule(
     warning(
-        "a fixed loop took {fastest_ms:.2f} ms at its fastest and {slowest_ms:.2f} ms at its slowest, {drift:change} "
-        "apart (limit {limit:percent})"
+        "a fixed loop took {fastest_ms:.2f} ms at its fastest and {slowest_ms:.2f} ms at its slowest, {drift:times} as "
+        "long (limit {limit:times})"
     ),
     weight=550,
     noticed=warning("a fixed loop changed its speed", DOCTOR),
