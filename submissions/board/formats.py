@@ -1,38 +1,27 @@
-"""The board for programs and other pages: JSON, CSV, Markdown, and a badge and a preview picture for each entry."""
+"""The board for programs and other pages: JSON, CSV, and a badge for each entry."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import struct
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from mixmark.harness.contracts.text import escaped, plain
-from mixmark.reporters import document, figures
-from mixmark.reporters.document import Block, Document, Heading, Link, Paragraph, Table
+from mixmark.reporters import figures
 from mixmark.submissions.board import rank, row
-from mixmark.submissions.board.rank import Board, Key, Metric, Place
+from mixmark.submissions.board.rank import Board, Key, Place
 from mixmark.submissions.board.row import Standing, Website
 from mixmark.submissions.entry import Entry
 
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
-RANKS = "Entries whose 95 % intervals overlap with the interval of the best of a group share its rank."
 LETTER_PX, PAD_PX = 6.6, 7
 """The width of a letter of a badge, at 11 px, and the space beside a text."""
-WIDTH_PX, HEIGHT_PX, MARGIN_PX = 600, 315, 24
-"""The preview picture."""
-MOST_BARS = 9
-COLOURS = bytes.fromhex("fdfdfb b9c9e4 1b55b8")
-"""Its paper, the bars of others and the bar of the entry, as on the pages in daylight."""
 
 
 def text(value: Any) -> Any:
@@ -175,38 +164,6 @@ def _cell(value: object) -> str:
     return f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
 
 
-def as_markdown(site: Website, boards: Sequence[Board]) -> str:
-    """A table for each board."""
-    return document.markdown(Document(site.title, f"As of {site.today}. {RANKS}", [*_boards(site, boards)]))
-
-
-def _boards(site: Website, boards: Sequence[Board]) -> Iterator[Block]:
-    if not boards:
-        yield Paragraph("There is no entry yet.")
-    for board in boards:
-        metric = board.key.metric
-        header = ("system", "measured", "", row.UNITS[metric], "power", "price")
-        yield Heading(board.key.title)
-        ranked = [(place.label, *_line(site, metric, place, place.entry.grade)) for place in board.ranked]
-        yield Table("", ("rank", *header[:2], "grade", *header[2:]), ranked, text_columns=5)
-        unranked = [_line(site, metric, place, row.why_unranked(place.entry)) for place in board.unranked]
-        yield Table("Not ranked", (*header[:2], "why", *header[2:]), unranked, text_columns=4)
-
-
-def _line(site: Website, metric: Metric, place: Place, remark: str) -> tuple[str, ...]:
-    entry, declared = place.entry, place.entry.declaration
-    stale = "; ".join(rank.stale(entry, site.today, site.versions))
-    return (
-        Link(f"{declared.organisation} {declared.system}\n{row.hardware(entry)}", site.url + row.page_of(entry)),
-        row.measured(entry),
-        f"{remark}, {entry.tuning}" if place.rank is not None else remark,
-        stale and f"stale: {stale}",
-        row.whole(rank.figure_of(entry, metric), metric),
-        row.watts(entry),
-        f"{row.price(entry)}, {row.worth(entry)} per mix/h" if row.price(entry) else figures.UNKNOWN,
-    )
-
-
 def headline(entry: Entry) -> str:
     """The score as a badge shows it: 12.3 mix/kWh ± 1.5 %, edge-1, node."""
     if entry.mixes_per_kwh is None:
@@ -234,35 +191,3 @@ def badge(entry: Entry, standings: Sequence[Standing]) -> str:
     title = f"{left}: {headline(entry)}, {first.words if first.rank else entry.grade}"
     shown = {"left": left, "right": right, "left_px": left_px, "right_px": right_px, "pad_px": PAD_PX, "title": title}
     return PAGES.get_template("badge.jinja").render(shown, ranked=first.rank is not None) + "\n"
-
-
-def picture(values: Sequence[float], own: int | None) -> bytes:
-    """The PNG that other sites show beside a link to a page: bars from zero, the largest first.
-
-    Such a site shows the title and the description beside the picture, and takes no SVG.
-
-    values: descending; only MOST_BARS of them are drawn. own: the index of the bar in colour; None means the first.
-    """
-    own = own or 0
-    first = max(0, min(own - MOST_BARS // 2, len(values) - MOST_BARS))
-    shown = values[first : first + MOST_BARS]
-    pixels = np.zeros((HEIGHT_PX, WIDTH_PX), np.uint8)
-    step = (HEIGHT_PX - 2 * MARGIN_PX) // MOST_BARS
-    for index, value in enumerate(shown):
-        top = MARGIN_PX + index * step
-        length = max(2, round(value / values[0] * (WIDTH_PX - 2 * MARGIN_PX))) if values[0] else 2
-        pixels[top : top + step * 2 // 3, MARGIN_PX : MARGIN_PX + length] = 2 if first + index == own else 1
-    return _png(pixels)
-
-
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Pixels of a palette as a file (ISO/IEC 15948)."""
-    height, width = pixels.shape
-    lines = np.hstack((np.zeros((height, 1), np.uint8), pixels))  # each begins with its filter: none
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"PLTE", COLOURS), (b"IDAT", zlib.compress(lines.tobytes(), 6)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -47,9 +47,8 @@ def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports =
             fresh = Path(scratch) / "site"
             boards = rank.boards(entries)
             for name, content in pages(site, boards, entries, reports):
-                _write(fresh / name, content.encode())
-            for name, picture in pictures(boards):
-                _write(fresh / name, picture)
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                (fresh / name).write_text(content, encoding="utf-8", newline="\n")
             if out.exists():
                 out.rename(Path(scratch) / "old")
             fresh.rename(out)
@@ -88,24 +87,7 @@ def pages(
     entering = {"heading": "Enter your machine", "description": "Three commands from a machine to a row of a board."}
     yield "enter.html", _page(site, "enter", "enter.html", entering)
     yield "leaderboard.csv", formats.as_csv(site, boards)
-    yield "leaderboard.md", formats.as_markdown(site, boards)
     yield INDEX, formats.as_json(site, boards, entries)
-
-
-def pictures(boards: Sequence[Board]) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of the preview picture of the site and of each entry, among the others of its first board."""
-    drawn: set[str] = set()
-    for board in boards:
-        listed = board.ranked or board.unranked
-        values = sorted((figure_of(place.entry, board.key.metric).estimate for place in listed), reverse=True)
-        if not drawn:
-            yield "preview.png", formats.picture(values, None)
-        for place in _places(board):
-            if place.entry.path not in drawn:
-                drawn.add(place.entry.path)
-                own = figure_of(place.entry, board.key.metric).estimate
-                others = values if own in values else sorted((*values, own), reverse=True)
-                yield f"entries/{place.entry.path}/preview.png", formats.picture(others, others.index(own))
 
 
 def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) -> str:
@@ -116,7 +98,6 @@ def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) 
         "UNKNOWN": figures.UNKNOWN,
         "root": "../" * address.count("/"),
         "address": address,
-        "preview": "preview.png",
         "script": False,
         "narrow": True,
     }
@@ -130,7 +111,6 @@ def _entry(
     return {
         "heading": f"{entry.declaration.organisation} {page.title}, {entry.mix}",
         "description": row.sentence(entry, site),
-        "preview": "preview.png" if entry.replaced else row.page_of(entry).replace(row.PAGE, "preview.png"),
         "page": page,
         "body": document.body(page),
         "badge": "" if entry.replaced else row.beside(entry.path, "badge.svg"),
@@ -363,8 +343,3 @@ def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> 
         number, of_suite = names.setdefault(device, len(names)), suites.setdefault(suite, len(suites))
         found.append([number, of_suite, solo.speed, figures.rate(solo.speed, solo.names.short)])
     return found
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)

@@ -4,11 +4,7 @@ import csv
 import hashlib
 import io
 import json
-import re
-import struct
 import xml.etree.ElementTree as ElementTree
-import zlib
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -68,18 +64,6 @@ def test_the_sheet_agrees_with_the_json(entries: list[Entry], as_json: dict[str,
         assert not any(cell.startswith(("=", "+", "@")) for cell in sheet.values())
 
 
-def test_the_tables_agree_with_the_json(entries: list[Entry], as_json: dict[str, Any]) -> None:
-    text = formats.as_markdown(SITE, boards(entries))
-    assert text.count("\n### ") == len(as_json["boards"])
-    lines = [line for line in text.splitlines() if line.startswith("| ") and "index.html" in line]
-    for line, (_, place) in zip(lines, places(as_json), strict=True):
-        cells = re.split(r"(?<!\\)\|", line)[1:-1]
-        ranked = [f"{place['rank']}{' =' if place['tied'] else ''}"] if "rank" in place else []
-        assert len(cells) == 7 + len(ranked) and [each.strip() for each in cells[: len(ranked)]] == ranked
-        assert f"](entries/{place['entry']}/index.html)" in cells[len(ranked)]
-        assert not re.search(r"(?<!\\)<", line)
-
-
 def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -> None:
     for entry in entries:
         where = standings(boards(entries))[entry.path]
@@ -98,7 +82,6 @@ def test_no_control_character_is_written() -> None:
     for text in (
         formats.as_json(SITE, boards(entries), entries),
         formats.as_csv(SITE, boards(entries)),
-        formats.as_markdown(SITE, boards(entries)),
     ):
         assert all(letter.isprintable() or letter == "\n" for letter in text)
 
@@ -118,18 +101,6 @@ def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None
     assert "disturbed" not in words and f"Mixmark {entry.mixmark}" in words
     assert words.startswith("Acme & Söhne: One_2. ") and words.endswith(f". {address}")
     assert formats.headline(entry) in words and row.measured(entry) in words
-
-
-@pytest.mark.parametrize(("count", "own"), [(1, None), (3, 2), (40, 0), (40, 20), (40, 39)])
-def test_a_picture_has_the_bar_of_the_entry_in_its_colour(count: int, own: int | None) -> None:
-    data = formats.picture([100.0 - each for each in range(count)], own)
-    header = struct.unpack(">II", data[16:24])
-    assert header == (formats.WIDTH_PX, formats.HEIGHT_PX)
-    pixels = zlib.decompress(data[data.index(b"IDAT") + 4 :])
-    lines = [pixels[at : at + header[0] + 1] for at in range(0, len(pixels), header[0] + 1)]
-    drawn = [max(line) for line in lines]
-    begun = [now for before, now in pairwise(drawn) if now and not before]
-    assert len(begun) == min(count, formats.MOST_BARS) and begun.count(2) == 1
 
 
 @pytest.mark.parametrize(
