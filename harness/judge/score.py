@@ -193,15 +193,19 @@ def costs_of_rank(result: Result, findings: Sequence[Finding]) -> Iterator[Findi
     """What costs the rank of a score, whatever its runs are: the findings of rules with the case `unranked`."""
     phases = {phase.name for phase in mixed(result)}
     records = {record.key: record for record in result.records}
-    costs: list[Finding] = []
+    told: set[str] = set()
     for finding in findings:
         record, remark = records.get(finding.about), finding.severity == "note"
         if record and remark and record.phase not in phases:
             continue  # a note about a device that no mix used costs nothing
-        part = {"part": f"{record.route.label}, {record.scenario}"} if record and not remark else {}
+        part = (
+            {"part": f"{record.route.label}, {record.scenario}", "suite": record.route.suite}
+            if record and not remark
+            else {}
+        )
         cost = case_of(finding.rule, "unranked", **finding.values, **part)
-        if cost and cost not in costs:
-            costs.append(cost)
+        if cost and words(cost) not in told:
+            told.add(words(cost))
             yield cost
 
 

@@ -51,8 +51,8 @@ def _summary(entry: Entry, site: Website, standings: Sequence[Standing], history
         yield Paragraph(f"{'; '.join(stale)}.", word="stale")
     if entry.replaced:
         yield Paragraph("the system was entered again, so this entry is on no board.", word="replaced")
-    if entry.disturbed:
-        yield Paragraph(f"do not rely on these figures: {'; '.join(entry.reasons['disturbed'])}.", word="disturbed")
+    warned = "do not rely on these figures: " if entry.verdict == "disturbed" else ""
+    yield Paragraph(f"{warned}{'; '.join(entry.reasons.get('verdict', ()))}.", word=entry.verdict)
     metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
     yield Paragraph(row.whole(rank.figure_of(entry, metric), metric), style="strong")
     yield Paragraph(row.sentence(entry, site), style="sentence")
@@ -70,7 +70,9 @@ def _summary(entry: Entry, site: Website, standings: Sequence[Standing], history
 
 def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
     yield Heading("Classes", "classes")
-    yield Table("", ("class", "this entry", "why"), list(classes(entry)), text_columns=3)
+    yield Table(
+        "", ("class", "this entry", "why"), [each for each in classes(entry) if each[0] != "verdict"], text_columns=3
+    )
     yield Heading("Runs of the mix", "runs")
     yield _runs(entry)
     linked = [row.beside(entry.permanent, name) for name in reports]
@@ -79,7 +81,7 @@ def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
         yield Heading("Each suite alone", "suites")
         yield drawing("", "bars", f"Rates, on a scale from zero for each suite. {WHISKERS}", _suites(entry))
     yield Heading("Findings", "findings")
-    found = figures.merged(entry.findings, {})
+    found = figures.merged([each for each in entry.findings if each.rule != "score_graded"], {})  # the grade says it
     yield Notes(found) if found else Paragraph("No rule found anything.")
 
 
@@ -99,7 +101,7 @@ def _history(entry: Entry, entries: Sequence[Entry]) -> Iterator[Block]:
         (
             other.ended_utc[:10] if other is entry else Link(other.ended_utc[:10], row.beside(other.permanent)),
             "this entry" if other is entry else "replaced" if other.replaced else "counts now",
-            f"{other.grade}, disturbed" if other.disturbed else other.grade,
+            f"{other.grade}, {other.verdict}",
             f"Mixmark {other.mixmark}",
             row.whole(other.mixes_per_kwh, "MX"),
             row.whole(other.mixes_per_hour, "TX"),

@@ -44,13 +44,14 @@ PAGES.filters["name"] = figures.name
 
 def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
     """Everything that the pages show, with all digits; the other formats are parts of it."""
+    entered = {suite for entry in entries for suite in entry.suites}
     return _dumped(
         {
             "schema_version": SCHEMA,
             "title": site.title,
             "url": site.url,
             "as_of": site.today.isoformat(),
-            "suites": dict(site.versions),
+            "suites": {name: site.versions[name] for name in sorted(entered & site.versions.keys())},
             "boards": [_board(board) for board in boards],
             "entries": [_entry(entry, site) for entry in entries if not entry.replaced],
             "replaced": [_entry(entry, site) for entry in entries if entry.replaced],
@@ -108,8 +109,8 @@ def _entry(entry: Entry, site: Website) -> dict[str, Any]:
 
 
 SCORED = {
-    *("mix", "tier", "division", "tuning", "grade", "ranked", "disturbed", "weight_class", "boundary", "level"),
-    *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results"),
+    *("mix", "tier", "division", "tuning", "grade", "ranked", "verdict", "weight_class", "boundary", "level"),
+    *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results", "started", "begun", "resumed"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""
 COLUMNS = (
@@ -174,7 +175,12 @@ def headline(entry: Entry) -> str:
 def citation(entry: Entry, site: Website) -> str:
     """An entry as a text quotes it: who, what, the score, its conditions, when, and where it can always be read."""
     declared = entry.declaration
-    classes = [f"{entry.weight_class}-bit weights", entry.division, entry.grade, *["disturbed"] * entry.disturbed]
+    classes = [
+        f"{entry.weight_class}-bit weights",
+        entry.division,
+        entry.grade,
+        *["disturbed"] * (entry.verdict == "disturbed"),
+    ]
     scored = ", ".join([headline(entry), *classes])
     where = f"{site.title}, Mixmark {entry.mixmark}, measured {row.measured(entry)}"
     where += f". {site.url}{row.permanent_page(entry)}"

@@ -185,7 +185,8 @@ def _loads(board: Board, root: str) -> list[dict[str, str]]:
 def _predicted(board: Board) -> str:
     """How far predictions of the board's systems lay off, each from its solo rates and what the others retained of
     their plans. Empty if fewer than two systems tell."""
-    kept = [mean(place.entry.retained) for place in _places(board) if place.entry.retained]
+    entries = (place.entry for place in _places(board) if not place.entry.disputed)  # a copied run predicts itself
+    kept = [mean(entry.retained) for entry in entries if entry.retained]
     if len(kept) < 2:
         return ""
     off = [abs((sum(kept) - own) / (len(kept) - 1) / own - 1) for own in kept]

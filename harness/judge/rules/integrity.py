@@ -306,7 +306,7 @@ def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
 @room.rule(
     warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
     noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
-    unranked=warning("{part}, was not compared with the code of its suite"),
+    unranked=warning("the suite {suite} was not compared with its code"),
 )
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
     """The units, costs, gate and latency limits of a record equal what its suite's code says. A suite that is not

@@ -47,8 +47,8 @@ ENTRIES = [alike(number, "indicative" if number % 6 == 5 else "official") for nu
 FORMER = ENTRIES[0].model_copy(
     update={
         "replaced": True,
-        "disturbed": True,
-        "reasons": {**ENTRIES[0].reasons, "disturbed": ("other programs used 7 % of the machine",)},
+        "verdict": "disturbed",
+        "reasons": {**ENTRIES[0].reasons, "verdict": ("other programs used 7 % of the machine",)},
         "results": ("a" * 64,),
     }
 )

@@ -97,7 +97,7 @@ def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None
     again = declared.model_copy(update={"notes": "A correction."})
     assert formats.citation(entry.model_copy(update={"declaration": again}), site) == words
     assert address not in formats.citation(entry.model_copy(update={"results": ("0" * 64,)}), site)
-    assert ", disturbed. " in formats.citation(entry.model_copy(update={"disturbed": True}), site)
+    assert ", disturbed. " in formats.citation(entry.model_copy(update={"verdict": "disturbed"}), site)
     assert "disturbed" not in words and f"Mixmark {entry.mixmark}" in words
     assert words.startswith("Acme & Söhne: One_2. ") and words.endswith(f". {address}")
     assert formats.headline(entry) in words and row.measured(entry) in words

@@ -118,9 +118,11 @@ def test_a_board_says_how_far_predictions_of_its_systems_lay_off() -> None:
     same = {"mix": "edge-1", "weight_class": 16, "division": "closed", "boundary": None, "mixes_per_kwh": None}
     kept = [(0.89, 0.91), (0.96,)]
     two = [made(n).model_copy(update={**same, "retained": runs}) for n, runs in enumerate(kept)]
-    files = written(two)
-    words = "Predictions from solo rates lay 6.5 % off on average, 6.7 % at most."
-    assert words in files["boards/tx-edge-1-16-bit-closed.html"]
+    board = "boards/tx-edge-1-16-bit-closed.html"
+    words = "of the best of them. Predictions from solo rates lay 6.5 % off on average, 6.7 % at most. <a"
+    assert words in written(two)[board]
+    copied = two[0].without_rank("it holds a run of another").model_copy(update={"declaration": made(2).declaration})
+    assert words in written([*two, copied])[board], "a copied run predicts itself"
     assert not any("Predictions from" in content for content in written(two[:1]).values())
 
 
@@ -189,10 +191,12 @@ def test_a_replaced_entry_keeps_its_address_and_is_on_no_board() -> None:
 def test_a_disturbed_entry_says_so_first_and_each_class_stands_once() -> None:
     entry = next(entry for entry in crowd(50) if entry.grade == "ranked")
     calm = Page(written([entry])[f"entries/{entry.path}/index.html"]).text
-    reasons = {**entry.reasons, "disturbed": ("other machines took 7 %",)}
-    update = {"disturbed": True, "reasons": reasons}
-    words = Page(written([entry.model_copy(update=update)])[f"entries/{entry.path}/index.html"]).text
+    reasons = {"grade": ("its verdict is disturbed",), "verdict": ("other machines took 7 %",)}
+    update = {"verdict": "disturbed", "grade": "indicative", "ranked": False, "reasons": reasons}
+    files = written([entry.model_copy(update=update)])
+    words = Page(files[f"entries/{entry.path}/index.html"]).text
     assert "disturbed" not in calm and "do not rely on these figures: other machines took 7 %." in words
+    assert words.count("other machines took 7 %") == 1 and "other machines" not in Page(files["index.html"]).text
     assert words.index("do not rely") < words.index("This system does one")
     rows = [line[0] for line in classes(entry)]
     assert len(rows) == len(set(rows)) and "ranked" not in rows
@@ -283,7 +287,39 @@ def test_a_board_without_a_ranked_entry_shows_the_nearest_first_and_what_it_lack
         faster = first.model_copy(update={"mixes_per_hour": Estimate(100.0)})
         words = Page(written([faster, second])["index.html"]).text
         assert "No system is ranked on this board yet" in words
-        assert words.index("For a rank: 2 of 3 runs") < words.index("For a rank: 1 of 3 runs; a window of 9 s of 60 s")
+        assert words.index("No rank: 2 of 3 runs") < words.index("No rank: 1 of 3 runs; a window of 9 s of 60 s")
+
+
+def test_a_run_in_two_entries_stands_last_and_where_it_was_entered_first_comes_before_its_copy() -> None:
+    fast, slow = alike(1, 100.0), alike(2, 1.0)
+    original = alike(3, 200.0).without_rank("shared").model_copy(update={"ended_utc": "2026-01-01T00:00:00+00:00"})
+    copy = original.model_copy(update={"declaration": made(4).declaration, "ended_utc": "2026-01-02T00:00:00+00:00"})
+    for ranked in (True, False):
+        calm = [each.model_copy(update={"ranked": ranked}) for each in (slow, fast)]
+        [board] = boards([copy, original, *calm])
+        assert [place.entry for place in (*board.ranked, *board.unranked)] == [calm[1], calm[0], original, copy]
+
+
+def alike(number: int, speed: float) -> Entry:
+    """An entry of the one board without MX."""
+    same = {"mix": "edge-1", "weight_class": 16, "division": "closed", "boundary": None, "mixes_per_kwh": None}
+    update = {**same, "ranked": True, "reasons": {}, "mixes_per_hour": Estimate(speed, speed * 0.9, speed * 1.1)}
+    return made(number).model_copy(update=update)
+
+
+def test_a_suite_of_the_editor_is_none_of_the_board() -> None:
+    site = SITE.__class__(**{**vars(SITE), "versions": {"llm": "2", "mine": "1"}})
+    entries = crowd(1)
+    assert json.loads(dict(pages(site, boards(entries), entries))["leaderboard.json"])["suites"] == {"llm": "2"}
+
+
+def test_an_entry_says_how_often_its_windows_were_begun_and_resumed() -> None:
+    entry = made(1).model_copy(update={"started": 7, "begun": 31, "resumed": 2})
+    files = written([entry])
+    words = "7 begun, 31 windows begun in all, resumed 2 times"
+    assert words in Page(files[f"entries/{entry.path}/index.html"]).text
+    [shown] = json.loads(files["leaderboard.json"])["entries"]
+    assert (shown["started"], shown["begun"], shown["resumed"]) == (7, 31, 2)
 
 
 def test_a_link_to_a_page_has_a_title_and_a_description() -> None:
