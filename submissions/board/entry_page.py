@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.solo import Solo
@@ -25,24 +25,29 @@ from mixmark.reporters.pictures import NOTHING, Bar
 from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import Standing, Website
-from mixmark.submissions.entry import Entry
+from mixmark.submissions.entry import Entry, Reproduction
 from mixmark.submissions.verdict import classes
 
 WHISKERS = "Whiskers are 95 % intervals."
 
 
 def page(
-    entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str], history: Sequence[Entry]
+    entry: Entry,
+    site: Website,
+    standings: Sequence[Standing],
+    reports: Sequence[str],
+    history: Sequence[Entry],
+    reproduced: Iterable[tuple[Reproduction, Entry | None]] = (),
 ) -> Document:
     """The page of an entry.
 
     reports: the files with the report of each result, in the entry's permanent folder. history: the entries of the same
-    system, mix and weight class, with this one.
+    system, mix and weight class, with this one. reproduced: see `row.reproductions`.
     """
     declared = entry.declaration
     classes = (row.hardware(entry), declared.organisation, entry.mix, entry.grade, entry.division, entry.tuning)
     blocks = [*_summary(entry, site, standings, history), *_measured(entry, reports), *_disclosed(entry)]
-    blocks += [*_history(entry, history), *_checks(entry, site)]
+    blocks += [*_history(entry, history), *_checks(entry, site, reproduced)]
     return Document(declared.system, " · ".join(classes), blocks)
 
 
@@ -111,7 +116,7 @@ def _history(entry: Entry, entries: Sequence[Entry]) -> Iterator[Block]:
     yield Table("", ("measured", "", "grade", "version", "MX", "TX"), rows, text_columns=4)
 
 
-def _checks(entry: Entry, site: Website) -> Iterator[Block]:
+def _checks(entry: Entry, site: Website, reproduced: Iterable[tuple[Reproduction, Entry | None]]) -> Iterator[Block]:
     """How a reader measures the same, checks this entry, and quotes it."""
     yield Heading("Reproduce it", "reproduce")
     yield Paragraph("On such a machine, this is what was measured:")
@@ -123,7 +128,14 @@ def _checks(entry: Entry, site: Website) -> Iterator[Block]:
     )
     for action in ("check", "audit"):
         yield Paragraph(f"mixmark {action} {entry.permanent if entry.replaced else entry.path}", style="code")
-    repeated = [("Reproduced by", _link(run.url, f"{run.by}, {run.date}")) for run in entry.declaration.reproduced_by]
+    repeated = []
+    for run, other in reproduced:
+        words = f"{run.by}, {run.date}"
+        if other is None:
+            repeated.append(("Reproduced, as declared", _link(run.url, f"{words}; no entry confirms it")))
+        else:
+            address = "../" * row.page_of(entry).count("/") + row.page_of(other)
+            repeated.append(("Reproduced by", Link(f"{words}; its entry confirms it", address)))
     hashes = [(f"SHA-256 of SHA256SUMS of result {n}", hash) for n, hash in enumerate(entry.results, start=1)]
     yield Facts([*repeated, *hashes])
     yield Heading("Quote it", "quote")
@@ -146,7 +158,7 @@ def badge_words(entry: Entry) -> str:
 
 def _link(url: str, words: str) -> str:
     """A link as an entry declares it. A text that is no address stays text."""
-    return Link(words, url) if url.startswith(("https://", "http://")) else words
+    return Link(words, url) if url.startswith(row.SCHEMES) else words
 
 
 def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:

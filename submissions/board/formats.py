@@ -20,6 +20,7 @@ from mixmark.submissions.entry import Entry
 
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
+FEED_ENTRIES = 50
 LETTER_PX, PAD_PX = 6.6, 7
 """The width of a letter of a badge, at 11 px, and the space beside a text."""
 
@@ -53,8 +54,10 @@ def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) ->
             "as_of": site.today.isoformat(),
             "suites": {name: site.versions[name] for name in sorted(entered & site.versions.keys())},
             "boards": [_board(board) for board in boards],
-            "entries": [_entry(entry, site) for entry in entries if not entry.replaced],
-            "replaced": [_entry(entry, site) for entry in entries if entry.replaced],
+            "contact": site.contact,
+            "licence": site.licence,
+            "entries": [_entry(entry, site, entries) for entry in entries if not entry.replaced],
+            "replaced": [_entry(entry, site, entries) for entry in entries if entry.replaced],
         }
     )
 
@@ -80,7 +83,7 @@ def _board(board: Board) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry, site: Website) -> dict[str, Any]:
+def _entry(entry: Entry, site: Website, entries: Sequence[Entry] = ()) -> dict[str, Any]:
     declared, worth = entry.declaration, row.price_per_mix(entry)
     return {
         "entry": entry.path,
@@ -104,7 +107,10 @@ def _entry(entry: Entry, site: Website) -> dict[str, Any]:
         "measured": row.measured(entry),
         "stale": list(rank.stale(entry, site.today, site.versions)),
         "signed": entry.signed.state,
-        "reproduced_by": [run.model_dump(mode="json") for run in declared.reproduced_by],
+        "reproduced_by": [
+            {**run.model_dump(mode="json"), "confirmed_by": other and other.path}
+            for run, other in row.reproductions(entry, entries)
+        ],
     }
 
 
@@ -163,6 +169,23 @@ def _cell(value: object) -> str:
     written = "" if value is None else plain(str(value))
     # Spreadsheets run what starts with one of these; a number may have its sign.
     return f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
+
+
+def feed(site: Website, entries: Sequence[Entry]) -> str:
+    """The newest entries as Atom (RFC 4287)."""
+    newest = sorted(entries, key=rank.moment, reverse=True)[:FEED_ENTRIES]
+    listed = [
+        {
+            "title": f"{entry.declaration.organisation} {entry.declaration.system}: {headline(entry)}",
+            "address": site.url + row.permanent_page(entry),
+            "updated": entry.ended_utc,
+            "by": entry.declaration.organisation,
+            "summary": f"{row.sentence(entry, site)} {entry.grade}, {entry.verdict}.",
+        }
+        for entry in newest
+    ]
+    updated = listed[0]["updated"] if listed else f"{site.today}T00:00:00+00:00"
+    return PAGES.get_template("feed.jinja").render(site=site, listed=listed, updated=updated) + "\n"
 
 
 def headline(entry: Entry) -> str:

@@ -18,10 +18,11 @@ from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, summary
 from mixmark.reporters.charts import PixelAxis
+from mixmark.reporters.document import Document
 from mixmark.submissions.board import entry_page, formats, rank, row
 from mixmark.submissions.board.formats import PAGES, text
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
-from mixmark.submissions.board.row import Standing, Website
+from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
 
 STATIC_ROWS = 200
@@ -74,7 +75,8 @@ def pages(
         of_system[entry.path].append(entry)
     for entry in entries:
         where, made = () if entry.replaced else standings[entry.path], reports(entry)
-        shown = _entry(entry, site, where, list(made), of_system[entry.path])
+        reproduced = tuple(row.reproductions(entry, entries))
+        shown = _entry(entry, entry_page.page(entry, site, where, list(made), of_system[entry.path], reproduced), site)
         yield row.permanent_page(entry), _page(site, "entry", row.permanent_page(entry), shown)
         for name, content in made.items():
             yield f"entries/{entry.permanent}/{name}", content
@@ -86,6 +88,12 @@ def pages(
     yield "reading.html", _page(site, "reading", "reading.html", reading)
     entering = {"heading": "Enter your machine", "description": "Three commands from a machine to a row of a board."}
     yield "enter.html", _page(site, "enter", "enter.html", entering)
+    if site.about:
+        paragraphs = site.about.split("\n\n")
+        told = {"heading": "About this board", "description": paragraphs[0], "paragraphs": paragraphs}
+        yield "about.html", _page(site, "about", "about.html", told)
+    if site.url:
+        yield "feed.xml", formats.feed(site, entries)
     yield "leaderboard.csv", formats.as_csv(site, boards)
     yield INDEX, formats.as_json(site, boards, entries)
 
@@ -104,10 +112,7 @@ def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) 
     return PAGES.get_template(f"{template}.jinja").render(common | dict(shown))
 
 
-def _entry(
-    entry: Entry, site: Website, where: Sequence[Standing], reports: Sequence[str], history: Sequence[Entry]
-) -> dict[str, Any]:
-    page = entry_page.page(entry, site, where, reports, history)
+def _entry(entry: Entry, page: Document, site: Website) -> dict[str, Any]:
     return {
         "heading": f"{entry.declaration.organisation} {page.title}, {entry.mix}",
         "description": row.sentence(entry, site),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,7 +19,7 @@ from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.site import build, pages
 from mixmark.submissions.conclude import machine_of
-from mixmark.submissions.entry import Entry, LoadFigures
+from mixmark.submissions.entry import Entry, LoadFigures, Reproduction
 from mixmark.submissions.verdict import classes
 from tests.golden.sample import system
 from tests.reporters.parsed import Page
@@ -305,6 +306,64 @@ def alike(number: int, speed: float) -> Entry:
     same = {"mix": "edge-1", "weight_class": 16, "division": "closed", "boundary": None, "mixes_per_kwh": None}
     update = {**same, "ranked": True, "reasons": {}, "mixes_per_hour": Estimate(speed, speed * 0.9, speed * 1.1)}
     return made(number).model_copy(update=update)
+
+
+def test_a_reproduction_counts_if_the_entry_of_the_other_party_confirms_it() -> None:
+    def party(name: str, *reproduced_by: str) -> Entry:
+        runs = tuple(
+            Reproduction(by=other, url="https://example.org/run", date=datetime.date(2026, 2, 3))
+            for other in reproduced_by
+        )
+        entry = alike(1, 10.0)
+        declared = entry.declaration.model_copy(update={"organisation": name, "reproduced_by": runs})
+        return entry.model_copy(update={"declaration": declared})
+
+    own, other = party("Acme", "Borealis"), party("Borealis", "Acme")
+    machine = other.machine.model_copy(update={"whole": ONYX})
+    for candidate, confirmed in (
+        (other, True),
+        (party("Borealis"), False),
+        (party("Cobalt", "Acme"), False),
+        (other.model_copy(update={"mixes_per_hour": Estimate(20.0, 19.0, 21.0)}), False),
+        (other.model_copy(update={"machine": machine}), False),
+        (other.without_rank("it holds a run of Acme"), False),
+    ):
+        files = written([own, candidate])
+        [run] = next(
+            each["reproduced_by"]
+            for each in json.loads(files["leaderboard.json"])["entries"]
+            if each["organisation"] == "Acme"
+        )
+        assert (run["confirmed_by"] == other.path) == confirmed
+        page = Page(files[f"entries/{own.path}/index.html"]).text
+        assert ("Reproduced by Borealis, 2026-02-03; its entry confirms it" in page) == confirmed
+        assert ("Reproduced, as declared Borealis, 2026-02-03; no entry confirms it" in page) != confirmed
+    own_word = party("Acme", "Acme")
+    assert [each for _, each in row.reproductions(own_word, [own_word])] == [None]
+
+
+def test_a_board_says_who_makes_it_and_its_newest_entries_are_a_feed() -> None:
+    entries = crowd(60)
+    told = {"contact": "board@example.org", "about": "A lab.\n\nWe measure.", "licence": "CC BY 4.0"}
+    site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/", **told})
+    files = dict(pages(site, boards(entries), entries))
+    assert [name for name in files if name.endswith(".html") and "board@example.org" not in files[name]] == []
+    for name in ("enter.html", "index.html"):
+        assert "mailto:board@example.org" in Page(files[name]).values("href")
+    about = Page(files["about.html"]).text
+    assert "A lab. We measure." in about and "Licence of the data: CC BY 4.0." in about
+    data = json.loads(files["leaderboard.json"])
+    assert (data["contact"], data["licence"]) == ("board@example.org", "CC BY 4.0")
+    feed = ElementTree.fromstring(files["feed.xml"])
+    atom = "{http://www.w3.org/2005/Atom}"
+    dates = [each.findtext(f"{atom}updated") for each in feed.iter(f"{atom}entry")]
+    assert len(dates) == 50 and dates == sorted(dates, reverse=True) and feed.findtext(f"{atom}updated") == dates[0]
+    addresses = [str(each.findtext(f"{atom}id")).removeprefix(site.url) for each in feed.iter(f"{atom}entry")]
+    assert addresses and {*addresses} <= {*files}
+    bare = written(entries)
+    assert not {"about.html", "feed.xml"} & {*bare} and "feed.xml" not in bare["index.html"]
+    wild = dict(pages(site, boards(CROWDS["hostile"]), CROWDS["hostile"]))["feed.xml"]
+    assert "<script" not in wild and len([*ElementTree.fromstring(wild).iter(f"{atom}entry")]) == 8
 
 
 def test_a_suite_of_the_editor_is_none_of_the_board() -> None:
