@@ -13,6 +13,7 @@ from mixmark.harness.contracts.errors import MixmarkError, ResultError, UsageErr
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.machine.suite_claims import judge_stored
+from mixmark.harness.plan import mixes
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, files, redact
@@ -131,11 +132,24 @@ def _opened(paths: Sequence[Path]) -> list[tuple[Result, Path]]:
     for result, path in found:
         if result.mix is not None and not is_slug(result.mix.name):
             raise ResultError(f"{path} has a mix that cannot name a folder: {result.mix.name[:100]}", "rename the mix")
-        if result.mix is None or not result.finished:
-            raise ResultError(
-                f"{path} has no finished run of a mix", "give folders of `mixmark run` that went to its end"
-            )
+        if not result.finished:
+            raise ResultError(f"{path} was interrupted", f"mixmark run --resume {path} finishes it")
+        if result.mix is None:
+            raise _without_mix(path, result)
     return found
+
+
+def _without_mix(path: Path, result: Result) -> ResultError:
+    """Says which suites lack in a run that measured suites alone."""
+    mix = mixes.frozen()[f"{result.tier}-{mixes.RANKED}"]
+    ran = {record.route.suite for record in result.records if record.completions is not None}
+    lacking = " and ".join(suite for suite in mix.units if suite not in ran)
+    if not lacking:
+        return ResultError(f"{path} has no run of a mix", "measure again without --mix none")
+    return ResultError(
+        f"{path} has no run of the mix {mix.name}: it lacks {lacking}, and a score needs all {len(mix.units)} suites",
+        f"measure again without --suite and --mix none, with --adapter torch beside your own for {lacking}",
+    )
 
 
 def _redactor(results: Sequence[Result], words: Iterable[tuple[str, str]]) -> tuple[Redactor, tuple[str, ...]]:

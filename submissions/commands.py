@@ -40,7 +40,7 @@ ORIGINALS = click.option(
 
 
 @click.command(cls=Placed, section="Publish", publishes=True)
-@click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(path_type=Path))
+@click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(exists=True, path_type=Path))
 @click.option("--org", "organisation", metavar="NAME", help="Organisation that enters the system.")
 @click.option("--system", metavar="NAME", help="Name of the system, as its maker calls it.")
 @click.option("--availability", metavar="WORD", help="Whether the system is available, a preview or research.")

@@ -20,6 +20,7 @@ from mixmark.harness.record.files import sha256_of
 from mixmark.reporters.figures import significant
 from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
+from tests.fakes.folders import Maker, write
 from tests.fakes.machine import EDGE, one_run
 from tests.submissions.made import DECLARED, edited, kit_report
 
@@ -89,6 +90,37 @@ def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_
     for name in ("EE HPC level", DECLARATION, "results/1/SHA256SUMS"):
         assert name in done.output
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("suites", "message", "hint"),
+    [
+        (
+            ("dlrm", "resnet50"),
+            "has no run of the mix smoke-1: it lacks llm and diffusion, and a score needs all 4 suites",
+            "measure again without --suite and --mix none, with --adapter torch beside your own for llm and diffusion",
+        ),
+        (("dlrm", "resnet50", "llm", "diffusion"), "has no run of a mix", "measure again without --mix none"),
+    ],
+)
+def test_a_run_without_a_mix_is_told_which_suites_it_lacks(
+    tmp_path: Path, suites: tuple[str, ...], message: str, hint: str
+) -> None:
+    first, *_ = Maker().result().records
+    records = tuple(
+        first.model_copy(update={"key": suite, "route": first.route.model_copy(update={"suite": suite})})
+        for suite in suites
+    )
+    alone = Maker().result().model_copy(update={"mix": None, "records": records, "meterings": ()})
+    write(tmp_path / "run", alone)
+    done = typed("submit", tmp_path / "run", *FLAGS, "--out", tmp_path / "entries")
+    words = " ".join(done.output.split())
+    assert done.exit_code == 2 and words.endswith(f"{message} {hint}"), words
+
+
+def test_a_folder_that_is_not_there_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+    done = typed("submit", tmp_path / "nosuch")
+    assert done.exit_code == 2 and "nosuch' does not exist" in " ".join(done.output.split())
 
 
 def test_missing_facts_are_named_without_a_terminal(results: tuple[Path, Path]) -> None:
