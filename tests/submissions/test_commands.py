@@ -87,7 +87,7 @@ def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_
     out = tmp_path / "entries"
     done = typed("submit", results[0], *FLAGS, "--out", out, "--dry-run")
     assert done.exit_code == 0 and "A dry run: " in done.output
-    for name in ("EE HPC level", DECLARATION, "results/1/SHA256SUMS"):
+    for name in ("EE HPC level", DECLARATION, "results/1/SHA256SUMS", "texts of plugins", "cpu_model"):
         assert name in done.output
     assert not out.exists()
 
@@ -134,7 +134,9 @@ def test_missing_facts_are_asked_on_a_terminal(
 ) -> None:
     monkeypatch.setattr("mixmark.submissions.commands.asks", lambda: True)
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
-    done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\n")
+    done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\nn\n")
+    assert done.exit_code == 1 and "Publish these texts as they stand?" in done.output and not [*tmp_path.iterdir()]
+    done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\ny\n")
     assert done.exit_code == 0, done.output
     declared = json.loads((tmp_path / "acme/acme-one/two-16-bit" / DECLARATION).read_text())
     assert (declared["form_factor"], declared["origin"]) == ("laptop", "Acme, Germany")
