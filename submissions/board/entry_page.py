@@ -105,15 +105,13 @@ def _history(entry: Entry, entries: Sequence[Entry]) -> Iterator[Block]:
     rows = [
         (
             other.ended_utc[:10] if other is entry else Link(other.ended_utc[:10], row.beside(other.permanent)),
-            "this entry" if other is entry else "replaced" if other.replaced else "counts now",
-            f"{other.grade}, {other.verdict}",
-            f"Mixmark {other.mixmark}",
-            row.whole(other.mixes_per_kwh, "MX"),
-            row.whole(other.mixes_per_hour, "TX"),
+            f"{'this entry' if other is entry else 'replaced' if other.replaced else 'counts now'}, {other.grade}, "
+            f"{other.verdict}, Mixmark {other.mixmark}",
+            f"{row.whole(other.mixes_per_kwh, 'MX')}\n{row.whole(other.mixes_per_hour, 'TX')}",
         )
         for other in sorted(entries, key=lambda other: other.ended_utc, reverse=True)
     ]
-    yield Table("", ("measured", "", "grade", "version", "MX", "TX"), rows, text_columns=4)
+    yield Table("", ("measured", "entry", "MX and TX"), rows, text_columns=2)
 
 
 def _checks(entry: Entry, site: Website, reproduced: Iterable[tuple[Reproduction, Entry | None]]) -> Iterator[Block]:

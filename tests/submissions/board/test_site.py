@@ -356,7 +356,7 @@ def test_a_board_says_who_makes_it_and_its_newest_entries_are_a_feed() -> None:
     assert (data["contact"], data["licence"]) == ("board@example.org", "CC BY 4.0")
     feed = ElementTree.fromstring(files["feed.xml"])
     atom = "{http://www.w3.org/2005/Atom}"
-    dates = [each.findtext(f"{atom}updated") for each in feed.iter(f"{atom}entry")]
+    dates = [str(each.findtext(f"{atom}updated")) for each in feed.iter(f"{atom}entry")]
     assert len(dates) == 50 and dates == sorted(dates, reverse=True) and feed.findtext(f"{atom}updated") == dates[0]
     addresses = [str(each.findtext(f"{atom}id")).removeprefix(site.url) for each in feed.iter(f"{atom}entry")]
     assert addresses and {*addresses} <= {*files}
