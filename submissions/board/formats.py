@@ -1,9 +1,7 @@
-"""The board for programs and other pages: JSON, CSV, and a badge for each entry."""
+"""The board for programs and other pages: JSON, a feed, and a badge for each entry."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +12,7 @@ from markupsafe import Markup
 from mixmark.harness.contracts.text import escaped, plain
 from mixmark.reporters import figures
 from mixmark.submissions.board import rank, row
-from mixmark.submissions.board.rank import Board, Key, Place
+from mixmark.submissions.board.rank import Board
 from mixmark.submissions.board.row import Standing, Website
 from mixmark.submissions.entry import Entry
 
@@ -44,7 +42,7 @@ PAGES.filters["name"] = figures.name
 
 
 def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
-    """Everything that the pages show, with all digits; the other formats are parts of it."""
+    """Everything that the pages show, with all digits."""
     entered = {suite for entry in entries for suite in entry.suites}
     return _dumped(
         {
@@ -119,73 +117,14 @@ SCORED = {
     *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results", "started", "begun", "resumed"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""
-COLUMNS = (
-    *("board", "metric", "mix", "boundary", "weight_class", "division", "rank", "tied", "organisation", "system"),
-    *("value", "low", "high", "unit", "mixes_per_hour", "mixes_per_kwh", "watts"),
-    *("price", "currency", "price_per_mix_per_hour", "grade", "tuning"),
-    *("availability", "runs", "measured", "mixmark", "suites", "stale", "devices", "hardware", "alone", "page"),
-)
-
-
-def as_csv(site: Website, boards: Sequence[Board]) -> str:
-    """A row for each entry on each board, with all digits. The rank of an unranked entry is empty."""
-    written = io.StringIO()
-    sheet = csv.DictWriter(written, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    sheet.writeheader()
-    for board in boards:
-        for place in (*board.ranked, *board.unranked):
-            cells = _cells(site, board.key, place)
-            sheet.writerow({name: _cell(value) for name, value in cells.items()})
-    return written.getvalue()
-
-
-def _cells(site: Website, key: Key, place: Place) -> dict[str, object]:
-    """The facts of an entry as leaderboard.json has them, with texts for what is no single value."""
-    entry, price, figure = place.entry, place.entry.declaration.price, rank.figure_of(place.entry, key.metric)
-    fastest = row.fastest(entry).items()
-    return _entry(entry, site) | {
-        **vars(key),
-        "board": key.id,
-        "rank": place.rank,
-        "tied": None if place.rank is None else place.tied,
-        "value": figure.estimate,
-        "low": figure.low,
-        "high": figure.high,
-        "unit": row.UNITS[key.metric],
-        "mixes_per_hour": entry.mixes_per_hour.estimate,
-        "mixes_per_kwh": entry.mixes_per_kwh.estimate if entry.mixes_per_kwh else None,
-        "price": price and price.amount,
-        "currency": price and price.currency,
-        "suites": ", ".join(f"{name} {version}" for name, version in entry.suites.items()),
-        "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
-        "devices": " + ".join(row.devices(entry)),
-        "hardware": row.hardware(entry),
-        "alone": ", ".join(f"{suite} {solo.speed} {solo.unit}/s" for suite, solo in fastest),
-        "page": site.url + row.page_of(entry),
-    }
-
-
-def _cell(value: object) -> str:
-    written = "" if value is None else plain(str(value))
-    # Spreadsheets run what starts with one of these; a number may have its sign.
-    return f"'{written}" if isinstance(value, str) and written.startswith(("=", "+", "-", "@")) else written
 
 
 def feed(site: Website, entries: Sequence[Entry]) -> str:
     """The newest entries as Atom (RFC 4287)."""
     newest = sorted(entries, key=rank.moment, reverse=True)[:FEED_ENTRIES]
-    listed = [
-        {
-            "title": f"{entry.declaration.organisation} {entry.declaration.system}: {headline(entry)}",
-            "address": site.url + row.permanent_page(entry),
-            "updated": entry.ended_utc,
-            "by": entry.declaration.organisation,
-            "summary": f"{row.sentence(entry, site)} {entry.grade}, {entry.verdict}.",
-        }
-        for entry in newest
-    ]
-    updated = listed[0]["updated"] if listed else f"{site.today}T00:00:00+00:00"
-    return PAGES.get_template("feed.jinja").render(site=site, listed=listed, updated=updated) + "\n"
+    updated = newest[0].ended_utc if newest else f"{site.today}T00:00:00+00:00"
+    words = {"headline": headline, "sentence": row.sentence, "page_of": row.permanent_page}
+    return PAGES.get_template("feed.jinja").render(words, site=site, entries=newest, updated=updated) + "\n"
 
 
 def headline(entry: Entry) -> str:

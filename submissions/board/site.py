@@ -94,7 +94,6 @@ def pages(
         yield "about.html", _page(site, "about", "about.html", told)
     if site.url:
         yield "feed.xml", formats.feed(site, entries)
-    yield "leaderboard.csv", formats.as_csv(site, boards)
     yield INDEX, formats.as_json(site, boards, entries)
 
 

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 import xml.etree.ElementTree as ElementTree
-from typing import Any
 
 import pytest
 
@@ -39,31 +35,6 @@ def entries(request: pytest.FixtureRequest) -> list[Entry]:
     return CROWDS[request.param]
 
 
-@pytest.fixture
-def as_json(entries: list[Entry]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(formats.as_json(SITE, boards(entries), entries))
-    return found
-
-
-def places(as_json: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each board and place, in the order in which they are shown."""
-    return [(board, each) for board in as_json["boards"] for each in (*board["ranked"], *board["not_ranked"])]
-
-
-def test_the_sheet_agrees_with_the_json(entries: list[Entry], as_json: dict[str, Any]) -> None:
-    rows = list(csv.DictReader(io.StringIO(formats.as_csv(SITE, boards(entries)))))
-    pages = {entry["entry"]: entry for entry in as_json["entries"]}
-    for sheet, (board, place) in zip(rows, places(as_json), strict=True):
-        entry = pages[place["entry"]]
-        assert (sheet["board"], sheet["page"]) == (board["id"], entry["page"])
-        assert (sheet["rank"], sheet["tied"]) == (str(place.get("rank", "")), str(place.get("tied", "")))
-        figure = entry["mixes_per_hour" if sheet["metric"] == "TX" else "mixes_per_kwh"]
-        assert float(sheet["value"]) == figure["estimate"]
-        assert (sheet["low"] or None) == (None if figure["low"] is None else str(figure["low"]))
-        assert sheet["stale"] == "; ".join(entry["stale"])
-        assert not any(cell.startswith(("=", "+", "@")) for cell in sheet.values())
-
-
 def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -> None:
     for entry in entries:
         where = standings(boards(entries))[entry.path]
@@ -79,10 +50,7 @@ def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -
 
 def test_no_control_character_is_written() -> None:
     entries = CROWDS["hostile"]
-    for text in (
-        formats.as_json(SITE, boards(entries), entries),
-        formats.as_csv(SITE, boards(entries)),
-    ):
+    for text in (formats.as_json(SITE, boards(entries), entries), formats.feed(SITE, entries)):
         assert all(letter.isprintable() or letter == "\n" for letter in text)
 
 
