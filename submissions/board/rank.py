@@ -156,7 +156,7 @@ def _board(key: Key, entries: Sequence[Entry]) -> Board:
             unranked.append(Place(entry, None))
     if not ranked:
         unranked.sort(key=lambda place: len(lacks(place.entry)))  # the nearest to a rank first
-    unranked.sort(key=lambda place: (place.entry.disputed, place.entry.disputed * moment(place.entry).timestamp()))
+    unranked.sort(key=lambda place: place.entry.disputed * moment(place.entry).timestamp())
     found = ranks([figure_of(entry, key.metric) for entry in ranked])
     sizes = Counter(found)
     places = (Place(entry, rank, sizes[rank] - 1) for entry, rank in zip(ranked, found, strict=True))

@@ -292,13 +292,15 @@ def test_a_board_without_a_ranked_entry_shows_the_nearest_first_and_what_it_lack
 
 
 def test_a_run_in_two_entries_stands_last_and_where_it_was_entered_first_comes_before_its_copy() -> None:
-    fast, slow = alike(1, 100.0), alike(2, 1.0)
+    slow = alike(2, 1.0).model_copy(update={"grade": "indicative", "reasons": {"grade": ("1 of 3 runs", "no probe")}})
     original = alike(3, 200.0).without_rank("shared").model_copy(update={"ended_utc": "2026-01-01T00:00:00+00:00"})
-    copy = original.model_copy(update={"declaration": made(4).declaration, "ended_utc": "2026-01-02T00:00:00+00:00"})
+    declared = original.declaration.model_copy(update={"organisation": "Aaa"})  # the first by name
+    copy = original.model_copy(update={"declaration": declared, "ended_utc": "2026-01-02T00:00:00+00:00"})
     for ranked in (True, False):
-        calm = [each.model_copy(update={"ranked": ranked}) for each in (slow, fast)]
+        fast = alike(1, 100.0).model_copy(update={"ranked": ranked})
+        calm = [fast, slow.model_copy(update={"ranked": False})]
         [board] = boards([copy, original, *calm])
-        assert [place.entry for place in (*board.ranked, *board.unranked)] == [calm[1], calm[0], original, copy]
+        assert [place.entry for place in (*board.ranked, *board.unranked)] == [*calm, original, copy]
 
 
 def alike(number: int, speed: float) -> Entry:
