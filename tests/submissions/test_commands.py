@@ -20,7 +20,7 @@ from mixmark.harness.record.files import sha256_of
 from mixmark.reporters.figures import significant
 from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
-from tests.fakes.folders import Maker, write
+from tests.fakes.folders import Maker, forge, write
 from tests.fakes.machine import EDGE, one_run
 from tests.submissions.made import DECLARED, edited, kit_report
 
@@ -116,6 +116,13 @@ def test_a_run_without_a_mix_is_told_which_suites_it_lacks(
     done = typed("submit", tmp_path / "run", *FLAGS, "--out", tmp_path / "entries")
     words = " ".join(done.output.split())
     assert done.exit_code == 2 and words.endswith(f"{message} {hint}"), words
+
+
+def test_a_run_that_was_interrupted_is_told_how_to_finish_it(tmp_path: Path) -> None:
+    write(tmp_path / "run", Maker().result())
+    forge(tmp_path / "run", lambda content: content.update(finished=False))
+    done = typed("submit", tmp_path / "run", *FLAGS, "--out", tmp_path / "entries")
+    assert done.exit_code == 2 and "mixmark run --resume" in done.output and "was interrupted" in done.output
 
 
 def test_a_folder_that_is_not_there_is_named_before_anything_is_asked(tmp_path: Path) -> None:
