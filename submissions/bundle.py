@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class Bundle:
     """The outcome of the check. A rejected entry was not written."""
     manifest: Manifest
     removed: tuple[Removed, ...]
+    left: Mapping[str, Collection[str]]
+    """The texts of plugins, of the system and of the user that stay, by the name of their field."""
     kept: tuple[str, ...]
     """The names of hosts and users that were not removed, because they are also words of the results."""
     former: Path | None
@@ -60,32 +63,35 @@ def bundle(
     reports: Sequence[Path] = (),
     allowed: Path | None = None,
     originals: Path | None = None,
+    before: Callable[[Bundle], object] = lambda made: None,
 ) -> Bundle:
     """Makes an entry below `out` and checks it, beside the entries that share a file with it; writes nothing if the
     check rejects it, or in a dry run.
 
     words: (text, its kind) of texts to remove beside those that look private. key: the SSH key to sign with.
     replace: whether an existing entry is replaced, which stays as its history. reports: files with reports of the
-    conformance kit. allowed, originals: as `check.check` takes them. Raises MixmarkError.
+    conformance kit. allowed, originals: as `check.check` takes them. before: is called before anything is written, and
+    may raise. Raises MixmarkError.
     """
     found = _opened(results)
     redactor, kept = _redactor([result for result, _ in found], words)
+    redactor.leave(declaration)
     if not dry_run:
         with explained(f"cannot make the folder {out}", "give another --out"):
             out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".mixmark-", dir=None if dry_run else out) as scratch:
-        made = Path(scratch).resolve() / "made"
+        home = Path(scratch).resolve() / "made"
         contributions = [
-            _added(made / RESULTS / str(number), result, path, redactor)
+            _added(home / RESULTS / str(number), result, path, redactor)
             for number, (result, path) in enumerate(found, 1)
         ]
         kits = [_report(path, contributions, redactor) for path in reports]
         path = entry(declaration, contributions, Signed(state="none")).path
-        folder, target = made.parent / path, out / path
+        folder, target = home.parent / path, out / path
         if target.exists() and not (replace or dry_run):
             raise UsageError(f"{target} exists", "give --replace, or another --system")
         folder.parent.mkdir(parents=True)
-        made.rename(folder)
+        home.rename(folder)
         for report in kits:
             (folder / f"conformance.{report.name}.json").write_bytes(files.written(report))
         (folder / DECLARATION).write_bytes(files.written(declaration))
@@ -93,12 +99,16 @@ def bundle(
         if key is not None:
             files.sign(folder, key)
         verdict, *_ = check.check([folder, *_sharing(out, target, manifest)], allowed, originals=originals)
-        former = None
+        made = Bundle(target, verdict, manifest, redactor.removed, redactor.left, kept, None)
+        before(made)
         if verdict.entry is not None and not dry_run:
             target.parent.mkdir(parents=True, exist_ok=True)
-            former = _set_aside(target, out / verdict.entry.permanent, Path(scratch)) if target.exists() else None
+            if target.exists():
+                made = dataclasses.replace(
+                    made, former=_set_aside(target, out / verdict.entry.permanent, Path(scratch))
+                )
             folder.rename(target)
-    return Bundle(target, verdict, manifest, redactor.removed, kept, former)
+    return made
 
 
 def _sharing(out: Path, target: Path, manifest: Manifest) -> list[Path]:
@@ -130,6 +140,8 @@ def _opened(paths: Sequence[Path]) -> list[tuple[Result, Path]]:
     for result, path in found:
         if result.mix is not None and not is_slug(result.mix.name):
             raise ResultError(f"{path} has a mix that cannot name a folder: {result.mix.name[:100]}", "rename the mix")
+        if not result.finished:
+            raise ResultError(f"{path} was interrupted", f"mixmark run --resume {path} finishes it")
         if result.mix is None:
             mix, lacking = mixes.lacking(result.tier, {record.route.suite for record in result.records})
             also = f"{mix} also needs {', '.join(lacking)}" if lacking else f"run it without --mix none, for {mix}"
@@ -137,8 +149,6 @@ def _opened(paths: Sequence[Path]) -> list[tuple[Result, Path]]:
                 f"{path} has no score: its run had no mix: {also}",
                 "measure all suites of the mix; --adapter torch adds an adapter that runs them",
             )
-        if not result.finished:
-            raise ResultError(f"the run in {path} has not ended", f"continue it: mixmark run --resume {path}")
     return found
 
 
@@ -196,6 +206,7 @@ def _report(path: Path, contributions: Sequence[Contribution], redactor: Redacto
     except (OSError, ValueError) as error:
         hint = "mixmark adapters check NAME --out FILE writes one"
         raise UsageError(f"{path} is no report of the conformance kit", hint) from error
+    redactor.leave(clean)
     for contribution in contributions:
         if reason := unlike(report, contribution):
             raise UsageError(f"{path}: {reason}", f"check it again: mixmark adapters check {report.name} --out {path}")

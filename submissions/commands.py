@@ -40,7 +40,7 @@ ORIGINALS = click.option(
 
 
 @click.command(cls=Placed, section="Publish", publishes=True)
-@click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(path_type=Path))
+@click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(exists=True, path_type=Path))
 @click.option("--org", "organisation", metavar="NAME", help="Organisation that enters the system.")
 @click.option("--system", metavar="NAME", help="Name of the system, as its maker calls it.")
 @click.option("--availability", metavar="WORD", help="Whether the system is available, a preview or research.")
@@ -95,7 +95,8 @@ def submit(
 ) -> None:
     """Make an entry for a board of one or more results of one machine.
 
-    Names of hosts and users, paths, addresses and serial numbers are removed and listed. The entry holds the raw
+    Texts that look like names of hosts and users, paths, addresses and serial numbers are removed and listed; all other
+    texts that are not Mixmark's own are shown, and a terminal asks before they are written. The entry holds the raw
     samples, from which a check computes every figure. It is checked before it is written, also against the other
     entries in --out. Facts that no measurement shows are read from flags and a TOML file, or asked on a terminal.
     Without RESULTS it is the newest in ./results.
@@ -109,8 +110,14 @@ def submit(
     results = results or (result_or_newest(None),)
     declaration = _declaration(declared, flags)
     words = [*own_names(), *((word, "word") for word in redact)]
-    made = bundle(results, declaration, out, words, key, dry_run, replace, reports, allowed_signers, originals)
-    _show(made, dry_run)
+
+    def shown(made: Bundle) -> None:
+        _show(made)
+        if made.verdict.entry is not None and not dry_run and asks():
+            click.confirm("Publish these texts as they stand?", abort=True)
+
+    made = bundle(results, declaration, out, words, key, dry_run, replace, reports, allowed_signers, originals, shown)
+    _end(made, dry_run)
     sys.exit(1 if made.verdict.problems else 0)
 
 
@@ -190,7 +197,7 @@ def asks() -> bool:
     return sys.stdin.isatty()
 
 
-def _show(made: Bundle, dry_run: bool) -> None:
+def _show(made: Bundle) -> None:
     _print_verdict(made.verdict, False)
     rows = [(removed.what, plain(removed.old, 60), removed.new, str(removed.times)) for removed in made.removed]
     print_table(("removed", "was", "is", "times"), rows, "Nothing private was found in the results.")
@@ -200,6 +207,13 @@ def _show(made: Bundle, dry_run: bool) -> None:
     files = made.manifest.files
     print_table(("file", "bytes"), [(file.path, str(file.size_bytes)) for file in files], "")
     click.echo()
+    texts = [(name, "; ".join(map(plain, each))) for name, each in made.left.items()]
+    print_table(("field", "texts of plugins, of the system and of you, which stay"), texts, "")
+    click.echo()
+
+
+def _end(made: Bundle, dry_run: bool) -> None:
+    files = made.manifest.files
     size = f"{counted(len(files), 'file')}, {filesize(sum(file.size_bytes for file in files))}"
     if made.verdict.entry is None:
         click.echo("Nothing was written.")

@@ -5,9 +5,10 @@ Nothing here reads a file. Every figure comes from an assessment, and thus from 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from mixmark.harness.contracts.schema import BUILT_IN, MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.contracts.text import Reason
@@ -18,6 +19,7 @@ from mixmark.harness.judge.references import retained
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.timestamps import Floats, fingerprint
+from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.submissions import versions
@@ -37,6 +39,10 @@ from mixmark.submissions.entry import (
 )
 
 ONCE_A_SECOND_NS = 1_000_000_000  # between samples of power, which levels 1 and 2 ask for
+ACCELERATOR = re.compile(
+    r"(?i)\b(?:geforce|[rg]tx|tesla|quadro|radeon|instinct|mi[0-9]{3}x?|gaudi|tpu|npu|[abhv][1-3]00|g[bh][23]00|l40?s?|t4)\b"
+)
+"""Product lines of accelerators, in the name of a machine."""
 ACCURACY: tuple[tuple[Level, float], ...] = ((3, 0.01), (2, 0.02), (1, 0.05))
 """The accuracy that a meter must declare for each level of the point of measurement, the best first."""
 
@@ -55,8 +61,7 @@ class Contribution:
     """The routes of the mixed runs, each once."""
     score: Score | None
     findings: tuple[Finding, ...]
-    disturbed: tuple[str, ...]
-    """Why the verdict is `disturbed`. Empty if it is another one."""
+    verdict: Verdict
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
     load: LoadFigures | None
@@ -77,7 +82,7 @@ class Contribution:
 
 def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contribution:
     """What a judged result contributes to an entry. sha256: the hash of its SHA256SUMS."""
-    result, verdict = assessment.result, assessment.verdict
+    result = assessment.result
     runs = {phase.name for phase in scoring.mixed(result)}
     routes: list[Route] = []
     for record in result.records:
@@ -90,7 +95,7 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         routes=tuple(routes),
         score=assessment.score,
         findings=assessment.findings,
-        disturbed=tuple(map(in_full, verdict.reasons)) if verdict.word == "disturbed" else (),
+        verdict=assessment.verdict,
         retained=retained(assessment.score, assessment.diagnoses),
         load=_load(assessment.experiments.get("ladder")),
         solos=tuple(solo for solo in assessment.solos if solo.stands),
@@ -110,7 +115,8 @@ def entry(
     open_by, peak_by = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by))
     division: Division = "open" if open_by else "closed"
     tuning: Tuning = "peak" if peak_by else "base"
-    disturbed = tuple(dict.fromkeys(why for result in results for why in result.disturbed))
+    verdict = max((result.verdict.word for result in results), key=get_args(VerdictWord).index)
+    told = [why for result in results if result.verdict.word == verdict for why in result.verdict.reasons]
     aspects = tuple(_aspects(score, results)) if score.mixes_per_kwh else ()
     return Entry(
         declaration=declaration,
@@ -120,15 +126,16 @@ def entry(
         tuning=tuning,
         grade=score.grade,
         ranked=score.grade != "indicative",
-        disturbed=bool(disturbed),
+        verdict=verdict,
         weight_class=cast(WeightClass, score.weight_class),
         boundary=score.boundary,
         level=min((aspect.level for aspect in aspects), default=None),
         reasons={
             "division": open_by,
             "tuning": peak_by,
-            "grade": tuple(map(words, score.missing)),
-            "disturbed": disturbed,
+            "grade": tuple(dict.fromkeys(_lacks(score, verdict, told))),
+            "verdict": tuple(dict.fromkeys(map(in_full, told))),
+            "devices": tuple(_misnamed(declaration, first.header)),
             "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
             "boundary": (_boundary(score),),
         },
@@ -190,9 +197,7 @@ def _open_by(results: Sequence[Contribution]) -> Iterator[str]:
         yield from _with_options(result)
         if result.header.seed_given:
             yield "its seed was given"
-        for finding in result.findings:
-            if finding.rule == "suites_verified":
-                yield f"{finding.about} was not compared with the code of its suite"
+        yield from (words(cost) for cost in result.score.unranked if cost.rule == "suites_verified")
 
 
 def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
@@ -215,6 +220,21 @@ def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
 
 def _with_options(result: Contribution) -> Iterator[str]:
     return (f"the suite {route.suite} has options" for route in result.routes if route.suite_options)
+
+
+def _lacks(score: Score, verdict: VerdictWord, told: Container[Finding]) -> Iterator[str]:
+    """What a better grade needs. The reasons of the verdict are not repeated."""
+    yield from (words(lack) for lack in score.missing if lack not in told)
+    if verdict == "disturbed":
+        yield "its verdict is disturbed"
+
+
+def _misnamed(declaration: Declaration, header: Result) -> Iterator[str]:
+    """The words for an accelerator in the names of a machine whose processors did all the work."""
+    if all(device.kind == "cpu" for device in header.devices):
+        for what, name in (("system", declaration.system), ("processor", header.machine.cpu_model or "")):
+            if named := ACCELERATOR.search(name):
+                yield f"the name of its {what} says {named[0]}, and no accelerator took part"
 
 
 def _boundary(score: Score) -> str:

@@ -40,6 +40,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Solo
+from mixmark.harness.judge.verdict import VerdictWord
 
 SCHEMA: Literal[1] = 1
 """The version of the files of an entry."""
@@ -279,17 +280,17 @@ class Entry(Fact):
     """Whether the entry has a rank. An indicative entry has none, and an entry with a run that another one holds."""
     replaced: bool = False
     """Whether a newer entry of the system took its folder. It then is on no board."""
-    disturbed: bool = False
-    """Whether the verdict on a result is `disturbed`."""
+    verdict: VerdictWord
+    """The worst verdict on one of its results."""
     weight_class: WeightClass
     boundary: Boundary | None
     """None if there is no MX."""
     level: Level | None
     """The lowest level of the four aspects of the energy measurement. None if there is no MX."""
     reasons: dict[str, tuple[str, ...]]
-    """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, disturbed,
-    weight_class, boundary. A class that lacks nothing may have no reason. `ranked`: what costs the rank beside the
-    grade."""
+    """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, verdict,
+    weight_class, boundary. A class that lacks nothing may have no reason. `ranked`: another entry holds one of its
+    runs. `devices`: its names say what its devices are not."""
     mixes_per_hour: Estimate
     """TX."""
     mixes_per_kwh: Estimate | None
@@ -332,6 +333,11 @@ class Entry(Fact):
     kits: dict[str, bool]
     """Whether an adapter passed the conformance kit, by its name; only adapters that have a report in the entry."""
     signed: Signed
+
+    @property
+    def disputed(self) -> bool:
+        """Whether another entry holds one of its runs, and it is open whose run it is."""
+        return bool(self.reasons.get("ranked"))
 
     @property
     def path(self) -> str:

@@ -143,7 +143,7 @@ def date(submission: Submission) -> Breaches:
 
 
 def private(submission: Submission) -> Breaches:
-    """No text names a host, a user, a path, an address or a serial number."""
+    """No text looks like a path of a user, an address, a UUID or a serial number."""
     for where, kind, text in submission.results.private:
         yield where, f"{kind} that must not be published: {plain(text, 40)}"
 

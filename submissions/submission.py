@@ -217,7 +217,7 @@ def _opened(submission: Submission) -> EntryResults:
         raw = {path.rpartition("/")[2]: sha256 for path, sha256 in sums.items() if path.startswith(f"{home}/raw/")}
         found.differences += [(f"{home}/{name}", text) for name, text in _differences(result, content, folder, raw)]
         found.private += [(home, *each) for each in redact.private(content)]
-        found.private += [(home, "device", id) for id in redact.private_ids(result)]
+        found.private += [(home, *each) for each in redact.private_ids(result)]
         found.contributions.append(conclude.contribution_of(number, assessment, sums[f"{home}/{store.SUMS}"]))
     return found
 

@@ -28,8 +28,9 @@ def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
     yield "grade", entry.grade, ": ".join(filter(None, (better, why["grade"])))
     if why["ranked"]:
         yield "rank", "none", why["ranked"]
-    if entry.disturbed:
-        yield "verdict", "disturbed", why["disturbed"]
+    yield "verdict", entry.verdict, why["verdict"]
+    if why["devices"]:
+        yield "devices", "processors alone", why["devices"]
     yield "weights", f"{entry.weight_class} bit", why["weight_class"]
     yield "energy boundary", entry.boundary or "none", why["boundary"]
     if entry.level is not None:

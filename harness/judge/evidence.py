@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.device_ids import named, part_of
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     AcceleratorConditions,
@@ -21,7 +19,6 @@ from mixmark.harness.contracts.schema import (
     Result,
     System,
 )
-from mixmark.harness.contracts.seeds import schedule
 from mixmark.harness.judge import mixed_run, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy import total
@@ -131,17 +128,8 @@ class Measurement:
 
     @cached_property
     def schedule_ns(self) -> Int64s | None:
-        """[feeds + 1], the due times of a server's feeds from the begin of its window, and of one feed more.
-
-        None for another scenario, without a seed, and for a rate that cannot be offered.
-        """
-        rate_per_s, seed = self.record.rate_per_s, self.record.seed
-        if self.record.scenario != "server" or rate_per_s is None or seed is None:
-            return None
-        try:
-            return schedule(rate_per_s, seeds.arrivals(seed), len(self.completions) + 1)
-        except UsageError:
-            return None
+        """When a server's feeds were due: see `timestamps.schedule_ns`."""
+        return timestamps.schedule_ns(self.record)
 
     @cached_property
     def energy(self) -> MachineEnergy | None:

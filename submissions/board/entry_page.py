@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.solo import Solo
@@ -25,24 +25,29 @@ from mixmark.reporters.pictures import NOTHING, Bar
 from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import Standing, Website
-from mixmark.submissions.entry import Entry
+from mixmark.submissions.entry import Entry, Reproduction
 from mixmark.submissions.verdict import classes
 
 WHISKERS = "Whiskers are 95 % intervals."
 
 
 def page(
-    entry: Entry, site: Website, standings: Sequence[Standing], reports: Sequence[str], history: Sequence[Entry]
+    entry: Entry,
+    site: Website,
+    standings: Sequence[Standing],
+    reports: Sequence[str],
+    history: Sequence[Entry],
+    reproduced: Iterable[tuple[Reproduction, Entry | None]] = (),
 ) -> Document:
     """The page of an entry.
 
     reports: the files with the report of each result, in the entry's permanent folder. history: the entries of the same
-    system, mix and weight class, with this one.
+    system, mix and weight class, with this one. reproduced: see `row.reproductions`.
     """
     declared = entry.declaration
     classes = (row.hardware(entry), declared.organisation, entry.mix, entry.grade, entry.division, entry.tuning)
     blocks = [*_summary(entry, site, standings, history), *_measured(entry, reports), *_disclosed(entry)]
-    blocks += [*_history(entry, history), *_checks(entry, site)]
+    blocks += [*_history(entry, history), *_checks(entry, site, reproduced)]
     return Document(declared.system, " · ".join(classes), blocks)
 
 
@@ -51,8 +56,8 @@ def _summary(entry: Entry, site: Website, standings: Sequence[Standing], history
         yield Paragraph(f"{'; '.join(stale)}.", word="stale")
     if entry.replaced:
         yield Paragraph("the system was entered again, so this entry is on no board.", word="replaced")
-    if entry.disturbed:
-        yield Paragraph(f"do not rely on these figures: {'; '.join(entry.reasons['disturbed'])}.", word="disturbed")
+    warned = "do not rely on these figures: " if entry.verdict == "disturbed" else ""
+    yield Paragraph(f"{warned}{'; '.join(entry.reasons.get('verdict', ()))}.", word=entry.verdict)
     metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
     yield Paragraph(row.whole(rank.figure_of(entry, metric), metric), style="strong")
     yield Paragraph(row.sentence(entry, site), style="sentence")
@@ -70,7 +75,9 @@ def _summary(entry: Entry, site: Website, standings: Sequence[Standing], history
 
 def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
     yield Heading("Classes", "classes")
-    yield Table("", ("class", "this entry", "why"), list(classes(entry)), text_columns=3)
+    yield Table(
+        "", ("class", "this entry", "why"), [each for each in classes(entry) if each[0] != "verdict"], text_columns=3
+    )
     yield Heading("Runs of the mix", "runs")
     yield _runs(entry)
     linked = [row.beside(entry.permanent, name) for name in reports]
@@ -79,7 +86,7 @@ def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
         yield Heading("Each suite alone", "suites")
         yield drawing("", "bars", f"Rates, on a scale from zero for each suite. {WHISKERS}", _suites(entry))
     yield Heading("Findings", "findings")
-    found = figures.merged(entry.findings, {})
+    found = figures.merged([each for each in entry.findings if each.rule != "score_graded"], {})  # the grade says it
     yield Notes(found) if found else Paragraph("No rule found anything.")
 
 
@@ -98,18 +105,16 @@ def _history(entry: Entry, entries: Sequence[Entry]) -> Iterator[Block]:
     rows = [
         (
             other.ended_utc[:10] if other is entry else Link(other.ended_utc[:10], row.beside(other.permanent)),
-            "this entry" if other is entry else "replaced" if other.replaced else "counts now",
-            f"{other.grade}, disturbed" if other.disturbed else other.grade,
-            f"Mixmark {other.mixmark}",
-            row.whole(other.mixes_per_kwh, "MX"),
-            row.whole(other.mixes_per_hour, "TX"),
+            f"{'this entry' if other is entry else 'replaced' if other.replaced else 'counts now'}, {other.grade}, "
+            f"{other.verdict}, Mixmark {other.mixmark}",
+            f"{row.whole(other.mixes_per_kwh, 'MX')}\n{row.whole(other.mixes_per_hour, 'TX')}",
         )
         for other in sorted(entries, key=lambda other: other.ended_utc, reverse=True)
     ]
-    yield Table("", ("measured", "", "grade", "version", "MX", "TX"), rows, text_columns=4)
+    yield Table("", ("measured", "entry", "MX and TX"), rows, text_columns=2)
 
 
-def _checks(entry: Entry, site: Website) -> Iterator[Block]:
+def _checks(entry: Entry, site: Website, reproduced: Iterable[tuple[Reproduction, Entry | None]]) -> Iterator[Block]:
     """How a reader measures the same, checks this entry, and quotes it."""
     yield Heading("Reproduce it", "reproduce")
     yield Paragraph("On such a machine, this is what was measured:")
@@ -121,7 +126,14 @@ def _checks(entry: Entry, site: Website) -> Iterator[Block]:
     )
     for action in ("check", "audit"):
         yield Paragraph(f"mixmark {action} {entry.permanent if entry.replaced else entry.path}", style="code")
-    repeated = [("Reproduced by", _link(run.url, f"{run.by}, {run.date}")) for run in entry.declaration.reproduced_by]
+    repeated = []
+    for run, other in reproduced:
+        words = f"{run.by}, {run.date}"
+        if other is None:
+            repeated.append(("Reproduced, as declared", _link(run.url, f"{words}; no entry confirms it")))
+        else:
+            address = "../" * row.page_of(entry).count("/") + row.page_of(other)
+            repeated.append(("Reproduced by", Link(f"{words}; its entry confirms it", address)))
     hashes = [(f"SHA-256 of SHA256SUMS of result {n}", hash) for n, hash in enumerate(entry.results, start=1)]
     yield Facts([*repeated, *hashes])
     yield Heading("Quote it", "quote")
@@ -144,7 +156,7 @@ def badge_words(entry: Entry) -> str:
 
 def _link(url: str, words: str) -> str:
     """A link as an entry declares it. A text that is no address stays text."""
-    return Link(words, url) if url.startswith(("https://", "http://")) else words
+    return Link(words, url) if url.startswith(row.SCHEMES) else words
 
 
 def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:

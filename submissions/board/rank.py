@@ -140,7 +140,8 @@ def moment(entry: Entry) -> datetime.datetime:
 
 
 def _board(key: Key, entries: Sequence[Entry]) -> Board:
-    """The board, on which the leader of a group comes first."""
+    """The board, on which the leader of a group comes first. Entries that hold the same run come last, the older one
+    first."""
 
     def order(entry: Entry) -> tuple[float, float, str]:
         return *_descending(figure_of(entry, key.metric)), entry.path
@@ -155,6 +156,7 @@ def _board(key: Key, entries: Sequence[Entry]) -> Board:
             unranked.append(Place(entry, None))
     if not ranked:
         unranked.sort(key=lambda place: len(lacks(place.entry)))  # the nearest to a rank first
+    unranked.sort(key=lambda place: place.entry.disputed * moment(place.entry).timestamp())
     found = ranks([figure_of(entry, key.metric) for entry in ranked])
     sizes = Counter(found)
     places = (Place(entry, rank, sizes[rank] - 1) for entry, rank in zip(ranked, found, strict=True))

@@ -18,7 +18,7 @@ from mixmark.reporters import figures, summary
 from mixmark.reporters.charts import PixelAxis
 from mixmark.submissions.board import rank
 from mixmark.submissions.board.rank import Board, Key, Metric
-from mixmark.submissions.entry import Entry
+from mixmark.submissions.entry import Entry, Reproduction, slug
 from mixmark.submissions.verdict import score
 
 UNITS: Mapping[Metric, str] = {"MX": "mix/kWh", "TX": "mix/h"}
@@ -27,6 +27,7 @@ LOGARITHMIC_FROM = 12  # the ratio of the best estimate of a board to the worst
 SUITES = 4
 """The columns of a row for suites."""
 PAGE = "index.html"
+SCHEMES = ("https://", "http://")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,17 @@ class Website:
     """The current version of each suite that is installed."""
     unit_words: Mapping[str, str]
     """The words for the units of each suite."""
+    contact: str = ""
+    """Where readers and entrants write: an e-mail address, or the address of a page. Empty if not known."""
+    about: str = ""
+    """Who makes the board, and why: paragraphs, with an empty line between them. Empty: the site has no such page."""
+    licence: str = ""
+    """The licence of the data. Empty if not known."""
+
+    @property
+    def contact_link(self) -> str:
+        """The address that a reader of `contact` follows."""
+        return self.contact if self.contact.startswith(SCHEMES) else f"mailto:{self.contact}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,7 @@ class Standing:
 
     key: Key
     words: str
-    """rank 2 of 14, shared with 3 others; or why it has no rank."""
+    """rank 2 of 14, shared with 3 others; or that it has none."""
     rank: int | None
 
 
@@ -185,6 +197,31 @@ def position(entry: Entry, suite: str) -> int:
     return order.index(suite) if suite in order else len(order)
 
 
+def reproductions(entry: Entry, entries: Sequence[Entry]) -> Iterator[tuple[Reproduction, Entry | None]]:
+    """Each run that an entry names as its reproduction, with the entry that confirms it. None if none of them does.
+
+    An entry confirms it if another organisation entered it, measured the same work on the same hardware, has an
+    interval that overlaps, and names this organisation in turn. A run that two entries hold confirms nothing.
+    """
+    own = _reproducible(entry)
+    for run in entry.declaration.reproduced_by:
+        confirming = (
+            other
+            for other in entries
+            if other.declaration.folders[0] == slug(run.by) != entry.declaration.folders[0]
+            and entry.declaration.folders[0] in (slug(back.by) for back in other.declaration.reproduced_by)
+            and _reproducible(other) == own
+            and rank.overlap(entry.mixes_per_hour, other.mixes_per_hour)
+            and not (entry.disputed or other.disputed)
+        )
+        yield run, next(confirming, None)
+
+
+def _reproducible(entry: Entry) -> object:
+    """What a run and its reproduction have in common."""
+    return entry.mix, entry.suites, entry.weight_class, entry.machine.whole.cpu_model, devices(entry)
+
+
 def why_unranked(entry: Entry) -> str:
     """What an entry has instead of what a rank needs."""
     return "; ".join(rank.lacks(entry)) or "its interval is not known"
@@ -226,6 +263,5 @@ def standings(boards: Sequence[Board]) -> dict[str, list[Standing]]:
             words = f"rank {place.rank} of {len(board.ranked)}{shared}"
             found.setdefault(place.entry.path, []).append(Standing(board.key, words, place.rank))
         for place in board.unranked:
-            words = f"not ranked: {why_unranked(place.entry)}"
-            found.setdefault(place.entry.path, []).append(Standing(board.key, words, None))
+            found.setdefault(place.entry.path, []).append(Standing(board.key, "not ranked", None))
     return found

@@ -18,10 +18,11 @@ from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, summary
 from mixmark.reporters.charts import PixelAxis
+from mixmark.reporters.document import Document
 from mixmark.submissions.board import entry_page, formats, rank, row
 from mixmark.submissions.board.formats import PAGES, text
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
-from mixmark.submissions.board.row import Standing, Website
+from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
 
 STATIC_ROWS = 200
@@ -47,9 +48,8 @@ def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports =
             fresh = Path(scratch) / "site"
             boards = rank.boards(entries)
             for name, content in pages(site, boards, entries, reports):
-                _write(fresh / name, content.encode())
-            for name, picture in pictures(boards):
-                _write(fresh / name, picture)
+                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                (fresh / name).write_text(content, encoding="utf-8", newline="\n")
             if out.exists():
                 out.rename(Path(scratch) / "old")
             fresh.rename(out)
@@ -75,7 +75,8 @@ def pages(
         of_system[entry.path].append(entry)
     for entry in entries:
         where, made = () if entry.replaced else standings[entry.path], reports(entry)
-        shown = _entry(entry, site, where, list(made), of_system[entry.path])
+        reproduced = tuple(row.reproductions(entry, entries))
+        shown = _entry(entry, entry_page.page(entry, site, where, list(made), of_system[entry.path], reproduced), site)
         yield row.permanent_page(entry), _page(site, "entry", row.permanent_page(entry), shown)
         for name, content in made.items():
             yield f"entries/{entry.permanent}/{name}", content
@@ -87,25 +88,13 @@ def pages(
     yield "reading.html", _page(site, "reading", "reading.html", reading)
     entering = {"heading": "Enter your machine", "description": "Three commands from a machine to a row of a board."}
     yield "enter.html", _page(site, "enter", "enter.html", entering)
-    yield "leaderboard.csv", formats.as_csv(site, boards)
-    yield "leaderboard.md", formats.as_markdown(site, boards)
+    if site.about:
+        paragraphs = site.about.split("\n\n")
+        told = {"heading": "About this board", "description": paragraphs[0], "paragraphs": paragraphs}
+        yield "about.html", _page(site, "about", "about.html", told)
+    if site.url:
+        yield "feed.xml", formats.feed(site, entries)
     yield INDEX, formats.as_json(site, boards, entries)
-
-
-def pictures(boards: Sequence[Board]) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of the preview picture of the site and of each entry, among the others of its first board."""
-    drawn: set[str] = set()
-    for board in boards:
-        listed = board.ranked or board.unranked
-        values = sorted((figure_of(place.entry, board.key.metric).estimate for place in listed), reverse=True)
-        if not drawn:
-            yield "preview.png", formats.picture(values, None)
-        for place in _places(board):
-            if place.entry.path not in drawn:
-                drawn.add(place.entry.path)
-                own = figure_of(place.entry, board.key.metric).estimate
-                others = values if own in values else sorted((*values, own), reverse=True)
-                yield f"entries/{place.entry.path}/preview.png", formats.picture(others, others.index(own))
 
 
 def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) -> str:
@@ -116,21 +105,16 @@ def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) 
         "UNKNOWN": figures.UNKNOWN,
         "root": "../" * address.count("/"),
         "address": address,
-        "preview": "preview.png",
         "script": False,
         "narrow": True,
     }
     return PAGES.get_template(f"{template}.jinja").render(common | dict(shown))
 
 
-def _entry(
-    entry: Entry, site: Website, where: Sequence[Standing], reports: Sequence[str], history: Sequence[Entry]
-) -> dict[str, Any]:
-    page = entry_page.page(entry, site, where, reports, history)
+def _entry(entry: Entry, page: Document, site: Website) -> dict[str, Any]:
     return {
         "heading": f"{entry.declaration.organisation} {page.title}, {entry.mix}",
         "description": row.sentence(entry, site),
-        "preview": "preview.png" if entry.replaced else row.page_of(entry).replace(row.PAGE, "preview.png"),
         "page": page,
         "body": document.body(page),
         "badge": "" if entry.replaced else row.beside(entry.path, "badge.svg"),
@@ -205,7 +189,8 @@ def _loads(board: Board, root: str) -> list[dict[str, str]]:
 def _predicted(board: Board) -> str:
     """How far predictions of the board's systems lay off, each from its solo rates and what the others retained of
     their plans. Empty if fewer than two systems tell."""
-    kept = [mean(place.entry.retained) for place in _places(board) if place.entry.retained]
+    entries = (place.entry for place in _places(board) if not place.entry.disputed)  # a copied run predicts itself
+    kept = [mean(entry.retained) for entry in entries if entry.retained]
     if len(kept) < 2:
         return ""
     off = [abs((sum(kept) - own) / (len(kept) - 1) / own - 1) for own in kept]
@@ -363,8 +348,3 @@ def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> 
         number, of_suite = names.setdefault(device, len(names)), suites.setdefault(suite, len(suites))
         found.append([number, of_suite, solo.speed, figures.rate(solo.speed, solo.names.short)])
     return found
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)

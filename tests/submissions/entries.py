@@ -97,6 +97,7 @@ def made(number: int, seed: int = 1) -> Entry:
         started=3,
         begun=9,
         resumed=0,
+        verdict="solid",
         runs=runs,
         solos=tuple(_solo_measurement(rng, suite, device.id) for suite in UNITS for device in devices),
         findings=(found("canary_stable", fastest_ms=10.0, slowest_ms=10.3, drift=0.03, limit=0.02),),

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Conditions, Domain, Environment, Metering, Record, Result, Samples
+from mixmark.harness.contracts.schema import Conditions, Device, Domain, Environment, Metering, Record, Result, Samples
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.findings import found
+from mixmark.harness.judge.findings import found, in_full
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins.registry import BUILT_IN as BUILT_IN_PLUGINS
 from mixmark.submissions import versions
@@ -67,10 +67,13 @@ def test_an_entry_is_disturbed_if_one_of_its_results_is() -> None:
 
     disturbed = (each.model_copy(update={"conditions": tuple(map(taken, each.conditions))}) for each in RESULT.records)
     loud = contribution(1, records=tuple(disturbed))
-    assert [bool(found.disturbed) for found in (loud, contribution())] == [True, False]
+    assert [each.verdict.word for each in (loud, contribution())] == ["disturbed", "fair"]
     found = concluded(contribution(), replace(loud, number=2))
-    assert found.disturbed and found.reasons["disturbed"] == loud.disturbed
-    assert not concluded(contribution()).disturbed
+    assert found.verdict == "disturbed" and found.reasons["verdict"] == tuple(map(in_full, loud.verdict.reasons))
+    assert "its verdict is disturbed" in found.reasons["grade"]
+    assert not {*found.reasons["grade"]} & {*found.reasons["verdict"]}, "each reason stands once"
+    calm = concluded(contribution())
+    assert calm.verdict == "fair" and "its verdict is disturbed" not in calm.reasons["grade"]
 
 
 def routed(*suites: str, **changes: Any) -> tuple[Record, ...]:
@@ -166,6 +169,33 @@ def test_several_settings_on_one_device_are_peak() -> None:
     assert found.reasons["tuning"] == ("torch on cpu:0 has other options for some suites",)
     assert (
         concluded(contribution(environments={"torch": BUILT_IN}, records=routed("dlrm", **settings))).tuning == "base"
+    )
+
+
+def named(system: str, processor: str, *devices: Device) -> tuple[str, ...]:
+    machine = RESULT.system.model_copy(update={"cpu_model": processor})
+    found = contribution(system=machine, devices=devices)
+    declared = DECLARED.model_copy(update={"system": system})
+    return entry(declared, (found,), Signed(state="none")).reasons["devices"]
+
+
+def test_a_machine_that_is_called_like_an_accelerator_and_has_none_is_noted() -> None:
+    cpu, gpu = RESULT.devices
+    assert (cpu.kind, gpu.kind) == ("cpu", "gpu")
+    why = "the name of its {} says {}, and no accelerator took part".format
+    assert named("Stolen Box", "NVIDIA H100", cpu) == (why("processor", "H100"),)
+    assert named("GeForce box", "Acme Quartz", cpu) == (why("system", "GeForce"),)
+    assert named("GeForce box", "NVIDIA H100", cpu, gpu) == ()
+    for processor in ("NVIDIA Grace", "Intel(R) Xeon(R) Platinum 8480+", "AMD EPYC 7B13", "ARM Cortex-A76"):
+        assert named("Acme One", processor, cpu) == ()
+
+
+def test_each_suite_without_its_code_is_named_once() -> None:
+    costs = tuple(found("suites_verified.unranked", suite=suite, part="a") for suite in ("llm", "own"))
+    assert CLOSED.score is not None
+    opened = concluded(replace(CLOSED, score=replace(CLOSED.score, unranked=costs)))
+    assert opened.reasons["division"] == tuple(
+        f"the suite {suite} was not compared with its code" for suite in ("llm", "own")
     )
 
 

@@ -20,6 +20,7 @@ from mixmark.harness.record.files import sha256_of
 from mixmark.reporters.figures import significant
 from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
+from tests.fakes.folders import Maker, forge, write
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result
 from tests.record.test_store import written
@@ -88,7 +89,7 @@ def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_
     out = tmp_path / "entries"
     done = typed("submit", results[0], *FLAGS, "--out", out, "--dry-run")
     assert done.exit_code == 0 and "A dry run: " in done.output
-    for name in ("EE HPC level", DECLARATION, "results/1/SHA256SUMS"):
+    for name in ("EE HPC level", DECLARATION, "results/1/SHA256SUMS", "texts of plugins", "cpu_model"):
         assert name in done.output
     assert not out.exists()
 
@@ -100,12 +101,16 @@ def test_a_run_without_a_mix_is_told_which_suites_a_score_lacks(tmp_path: Path) 
     assert refused.exit_code == 2 and "edge-1 also needs diffusion, dlrm, resnet50" in refused.output
 
 
-def test_a_run_that_has_not_ended_is_continued(tmp_path: Path) -> None:
-    begun = apart(result(record("a", "llm", "token", closed_loop([[5, 6]]))))
-    begun = begun.model_copy(update={"finished": False, "mix": EDGE})
-    written(tmp_path / "run", begun)
-    refused = typed("submit", tmp_path / "run", *FLAGS, "--out", tmp_path / "entries")
-    assert refused.exit_code == 2 and f"mixmark run --resume {tmp_path / 'run'}" in refused.output.replace("\n", "")
+def test_a_run_that_was_interrupted_is_told_how_to_finish_it(tmp_path: Path) -> None:
+    write(tmp_path / "run", Maker().result())
+    forge(tmp_path / "run", lambda content: content.update(finished=False))
+    done = typed("submit", tmp_path / "run", *FLAGS, "--out", tmp_path / "entries")
+    assert done.exit_code == 2 and "mixmark run --resume" in done.output and "was interrupted" in done.output
+
+
+def test_a_folder_that_is_not_there_is_named_before_anything_is_asked(tmp_path: Path) -> None:
+    done = typed("submit", tmp_path / "nosuch")
+    assert done.exit_code == 2 and "nosuch' does not exist" in " ".join(done.output.split())
 
 
 def test_missing_facts_are_named_without_a_terminal(results: tuple[Path, Path]) -> None:
@@ -119,7 +124,9 @@ def test_missing_facts_are_asked_on_a_terminal(
 ) -> None:
     monkeypatch.setattr("mixmark.submissions.commands.asks", lambda: True)
     flags = ("--org", "Acme", "--availability", "research", "--out", tmp_path)
-    done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\n")
+    done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\nn\n")
+    assert done.exit_code == 1 and "Publish these texts as they stand?" in done.output and not [*tmp_path.iterdir()]
+    done = typed("submit", results[0], *flags, text="Acme One\nlaptop\nAcme, Germany\ny\n")
     assert done.exit_code == 0, done.output
     declared = json.loads((tmp_path / "acme/acme-one/two-16-bit" / DECLARATION).read_text())
     assert (declared["form_factor"], declared["origin"]) == ("laptop", "Acme, Germany")

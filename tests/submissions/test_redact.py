@@ -12,7 +12,7 @@ from mixmark.harness.contracts.schema import Device, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.record import store
 from mixmark.submissions import bundle
-from mixmark.submissions.redact import Redactor, private, words_of
+from mixmark.submissions.redact import OWN, Redactor, private, private_ids, texts, words_of
 from tests.fakes.folders import Maker, write
 from tests.golden.sample import result
 from tests.submissions.made import DECLARED
@@ -40,6 +40,13 @@ def cleaned(text: str, *words: str) -> str:
         ("10.0.0.7 and 10.0.0.7 and 192.168.1.1", "ip-address-1 and ip-address-1 and ip-address-2"),
         ("fe80::1ff:fe23:4567:890a", "ip-address-1"),
         ("Serial number: ABC-1234567", "serial-number-1"),
+        ("unit SN0324517083", "unit serial-number-1"),
+        ("shellyplus1pm-d48afc7a1b2c", "shellyplus1pm-mac-address-1"),
+        ("d48a.fc7a.1b2c", "mac-address-1"),
+        ("0123456789abcdef0123456789abcdef", "uuid-1"),
+        ("jane@lab-box", "email-address-1"),
+        (r"on \\nas\share\x", "on path-1"),
+        ("/opt/acme/bin /usr/local/jane", "path-1 path-2"),
         ("lab-7.example.org on LAB-7", "host-name-1.example.org on host-name-2"),
     ],
 )
@@ -61,6 +68,10 @@ def test_what_is_private_is_replaced_once(text: str, clean: str) -> None:
         "6.18.44-fc-v669 x86_64",
         "nvml/0/energy",
         "0x1",
+        "/usr/lib/python3 /opt/rocm/share/amd_smi /usr/local/cuda/lib64",
+        "2026.4.1-22982-e213a147257-releases/2026/4",
+        "100000000000 bytes of 9223372036854771712, decadefacade",
+        "SNORT and SNAPSHOT",
         "lab-70 and collab-7",
         "root on pc in localhost",
         "arch/x86/events/rapl.c",
@@ -123,6 +134,16 @@ def with_uuid(result: Result) -> Result:
     return Result.model_validate(content)
 
 
+def renamed(result: Result, old: str, new: str) -> Result:
+    """The result with another id of a domain."""
+    content = json.loads(json.dumps(result.model_dump(mode="json")).replace(old, new))
+    for record, fields in zip(result.records, content["records"], strict=True):
+        fields["completions"] = record.completions
+    for metering, fields in zip(result.meterings, content["meterings"], strict=True):
+        fields["samples"] = {id.replace(old, new): samples for id, samples in metering.samples.items()}
+    return Result.model_validate(content)
+
+
 def test_the_uuid_of_a_gpu_becomes_a_number_in_its_groups_and_slices() -> None:
     def gpu(id: str, *parts: str) -> Device:
         return Device(id=f"gpu:{id}", kind="gpu", memory_pool=f"gpu:{id}", parts=parts)
@@ -174,3 +195,43 @@ def test_a_host_that_is_called_like_a_part_of_the_result_stays(tmp_path: Path) -
 def test_a_redaction_that_makes_a_result_invalid_is_an_error() -> None:
     with pytest.raises(ResultError, match="is not valid without"):
         Redactor([("fp32", "host name")]).result(Maker().result())
+
+
+def test_the_id_of_an_energy_domain_becomes_a_number_everywhere() -> None:
+    text = json.dumps(Maker().result().model_dump(mode="json"))
+    assert "nvml/0" in text
+    before = renamed(Maker().result(), "nvml/0", "shelly/plus1pm-d48afc7a1b2c")
+    assert [kind for kind, _ in private_ids(before)] == ["energy domain"]
+    redactor = Redactor()
+    clean = redactor.result(before)
+    assert "shelly/0" in {domain.id for domain in clean.domains} and "shelly/0" in clean.meterings[0].samples
+    assert not list(private_ids(clean)) and "d48afc7a1b2c" not in json.dumps(clean.model_dump(mode="json"))
+    [removed] = redactor.removed
+    assert (removed.what, removed.old, removed.new) == ("energy domain", "shelly/plus1pm-d48afc7a1b2c", "shelly/0")
+    assert redactor.result(clean) == clean or redactor.result(clean).domains == clean.domains, "once is enough"
+
+
+def test_a_text_that_mixmark_did_not_write_is_shown_whatever_it_holds() -> None:
+    """Names that no pattern knows: of a host in a message, of a user in a fact."""
+    result = Maker().result()
+    environment = result.environments["torch"].model_copy(update={"vendor": {"driver": "built by jane"}})
+    facts = {"engine": "runs/jane/engine.plan of build.lab.example.org"}
+    records = tuple(record.model_copy(update={"facts": facts}) for record in result.records)
+    told = result.model_copy(update={"records": records, "environments": {"torch": environment}})
+    redactor = Redactor()
+    redactor.result(told)
+    redactor.leave(DECLARED)
+    left = {name: list(found) for name, found in redactor.left.items()}
+    assert left["facts"] == ["engine runs/jane/engine.plan of build.lab.example.org"]
+    assert left["vendor"] == ["driver built by jane"] and left["notes"] == [DECLARED.notes]
+    assert left["environments"] == ["torch"]
+    assert not {"created_utc", "key", "code", "scenario", "sha256"} & left.keys()
+
+
+def test_a_field_that_is_new_is_shown() -> None:
+    class Newer(Device):
+        made_by: str
+
+    device = Newer(id="gpu:0", kind="gpu", memory_pool="gpu:0", made_by="jane")
+    assert ("made_by", "jane") in list(texts(device)) and ("kind", "gpu") in list(texts(device))
+    assert all(each in Result.model_fields for each in OWN["Result"])

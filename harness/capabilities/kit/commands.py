@@ -38,8 +38,8 @@ REPORT = click.option("--out", metavar="FILE", type=click.Path(path_type=Path), 
     "recording",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write what the devices, their driver, the meters and the first steps told, without names, paths and serial "
-    "numbers: the file to send of new silicon.",
+    help="Write what the devices, their driver, the meters and the first steps told, without what looks like a name, "
+    "a path or a serial number: the file to send of new silicon.",
 )
 @REPORT
 @WAIT_IDLE

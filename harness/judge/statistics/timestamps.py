@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Completions, Int64s, Record, ServiceLimits
 
 Floats = npt.NDArray[np.float64]
@@ -119,25 +121,43 @@ def throughput_per_s(
 ) -> float | None:
     """Units per second, of the feeds within the limits if there are any. None if the clock did not tick meanwhile.
 
-    span_ns: the length of the window. If None, a closed loop's span is its time in flight; a server's, whose load is
-    given, lasts from the first due time to the last mark.
+    span_ns: the length of the window. If None, the time in flight is taken.
     """
     if span_ns is None:
-        closed = bool((completions.due_ns == completions.issued_ns).all())
-        span_ns = in_flight_ns(completions) if closed else int(completions.yielded_ns.max() - completions.due_ns.min())
+        span_ns = in_flight_ns(completions)
     return units(completions, limits) * 1e9 / span_ns if span_ns else None
 
 
 def rate_per_s(record: Record, limits: ServiceLimits | None = None) -> float | None:
     """Units per second of a record, of the feeds within the limits if there are any; of a screening run as if its feeds
-    were whole. None if nothing was measured, or the clock did not tick meanwhile."""
-    if record.completions is None:
+    were whole. None if nothing was measured, or the clock did not tick meanwhile.
+
+    A server's window opens one gap before its first arrival: n arrivals take n gaps.
+    """
+    done = record.completions
+    if done is None:
         return None
-    bracket = bracket_ns(record)
+    bracket, due_ns = bracket_ns(record), schedule_ns(record)
     span_ns = None if bracket is None else bracket[1] - bracket[0]
+    if due_ns is not None:
+        span_ns = int(done.yielded_ns.max() - done.due_ns.min() + due_ns[0])
     if record.screening and record.feed_units:
-        return screening_per_s(record.completions, record.feed_units, span_ns)
-    return throughput_per_s(record.completions, span_ns, limits)
+        return screening_per_s(done, record.feed_units, span_ns)
+    return throughput_per_s(done, span_ns, limits)
+
+
+def schedule_ns(record: Record) -> Int64s | None:
+    """[feeds + 1], the due times of a server's feeds from the begin of its window, and of one feed more.
+
+    None for another scenario, without a seed, and for a rate that cannot be offered.
+    """
+    done, rate_per_s, seed = record.completions, record.rate_per_s, record.seed
+    if record.scenario != "server" or done is None or rate_per_s is None or seed is None:
+        return None
+    try:
+        return seeds.schedule(rate_per_s, seeds.arrivals(seed), len(done) + 1)
+    except UsageError:
+        return None
 
 
 def screening_per_s(completions: Completions, feed_units: int, span_ns: int | None = None) -> float | None:

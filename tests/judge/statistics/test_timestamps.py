@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mixmark.harness.contracts.schema import Completions
+from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.schema import Completions, ServiceLimits
 from mixmark.harness.judge.statistics import timestamps
-from tests.golden.sample import closed_loop
+from tests.golden.sample import closed_loop, record
 
 
 def test_a_feed_of_three_tokens_has_all_its_times() -> None:
@@ -55,6 +56,21 @@ def test_time_per_unit_divides_by_the_units_behind_the_first_unit() -> None:
     done = Completions(*(np.array(column) for column in columns))
     assert timestamps.time_per_unit_ns(done).tolist() == [10]  # 30 / 3; the second feed has one mark
     assert timestamps.time_per_unit_ns(closed_loop([[5], [6]])).tolist() == []
+
+
+def test_the_window_of_a_server_opens_one_gap_before_its_first_arrival() -> None:
+    """Six arrivals at 4/s in a burst after a gap of 1.5 s: from the first arrival on they look like 17.6 feeds per
+    second, and with that gap they are 3.25."""
+    seed = 1224
+    due_ns = seeds.schedule(4.0, seeds.arrivals(seed), 6)
+    assert (due_ns[0], due_ns[-1]) == (1_505_123_616, 1_835_181_746)
+    at_ns = 5_000_000_000 + due_ns - due_ns[0]
+    done = Completions(at_ns, at_ns, np.arange(1, 7), at_ns + 10_000_000, np.ones(6, np.int64))
+    served = record("a", "resnet50", "image", done, scenario="server")
+    served = served.model_copy(update={"rate_per_s": 4.0, "seed": seed})
+    assert timestamps.rate_per_s(served) == 6e9 / 1_845_181_746
+    within = ServiceLimits(total_ns=1)
+    assert timestamps.rate_per_s(served, within) == 0, "the same window, of the feeds within the limits"
 
 
 def test_no_rate_while_the_clock_stands_still() -> None:

@@ -47,8 +47,8 @@ ENTRIES = [alike(number, "indicative" if number % 6 == 5 else "official") for nu
 FORMER = ENTRIES[0].model_copy(
     update={
         "replaced": True,
-        "disturbed": True,
-        "reasons": {**ENTRIES[0].reasons, "disturbed": ("other programs used 7 % of the machine",)},
+        "verdict": "disturbed",
+        "reasons": {**ENTRIES[0].reasons, "verdict": ("other programs used 7 % of the machine",)},
         "results": ("a" * 64,),
     }
 )
@@ -94,6 +94,9 @@ def test_everybody_can_read_the_board(page: Tab) -> None:
 def test_everybody_can_read_the_other_pages(browser: Tab, site: Path, name: str) -> None:
     browser.open(site / name)
     fits_every_window(browser, ".skip, thead")
+    browser.look(390, 844)
+    wide = "[...document.querySelectorAll('main .wide')].filter(each => each.scrollWidth > each.clientWidth).length"
+    assert browser.run(wide) == 0, "no table is cut on a telephone"
 
 
 def typed(page: Tab, **fields: str) -> None:

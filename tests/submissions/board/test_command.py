@@ -77,6 +77,10 @@ def test_a_board_may_be_empty_and_an_address_may_not_be_anything(tmp_path: Path)
     assert done.exit_code == 0 and done.stdout.startswith("0 entries on 0 boards")
     assert asked(tmp_path / "entries", "--url", "javascript:alert(1)").exit_code == 2
     assert asked(tmp_path / "nowhere").exit_code == 2
+    assert asked(tmp_path / "entries", "--contact", "javascript:alert(1)@a").exit_code == 2
+    (tmp_path / "about").write_text("A lab.\n")
+    done = asked(tmp_path / "entries", "--out", tmp_path / "site", "--about", tmp_path / "about", "--contact", "a@b")
+    assert done.exit_code == 0 and "A lab." in (tmp_path / "site/about.html").read_text()
 
 
 def test_references_are_the_ranked_closed_entries_the_newest_first(folder: Path) -> None:

@@ -1,15 +1,7 @@
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
-import re
-import struct
 import xml.etree.ElementTree as ElementTree
-import zlib
-from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -43,43 +35,6 @@ def entries(request: pytest.FixtureRequest) -> list[Entry]:
     return CROWDS[request.param]
 
 
-@pytest.fixture
-def as_json(entries: list[Entry]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(formats.as_json(SITE, boards(entries), entries))
-    return found
-
-
-def places(as_json: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each board and place, in the order in which they are shown."""
-    return [(board, each) for board in as_json["boards"] for each in (*board["ranked"], *board["not_ranked"])]
-
-
-def test_the_sheet_agrees_with_the_json(entries: list[Entry], as_json: dict[str, Any]) -> None:
-    rows = list(csv.DictReader(io.StringIO(formats.as_csv(SITE, boards(entries)))))
-    pages = {entry["entry"]: entry for entry in as_json["entries"]}
-    for sheet, (board, place) in zip(rows, places(as_json), strict=True):
-        entry = pages[place["entry"]]
-        assert (sheet["board"], sheet["page"]) == (board["id"], entry["page"])
-        assert (sheet["rank"], sheet["tied"]) == (str(place.get("rank", "")), str(place.get("tied", "")))
-        figure = entry["mixes_per_hour" if sheet["metric"] == "TX" else "mixes_per_kwh"]
-        assert float(sheet["value"]) == figure["estimate"]
-        assert (sheet["low"] or None) == (None if figure["low"] is None else str(figure["low"]))
-        assert sheet["stale"] == "; ".join(entry["stale"])
-        assert not any(cell.startswith(("=", "+", "@")) for cell in sheet.values())
-
-
-def test_the_tables_agree_with_the_json(entries: list[Entry], as_json: dict[str, Any]) -> None:
-    text = formats.as_markdown(SITE, boards(entries))
-    assert text.count("\n### ") == len(as_json["boards"])
-    lines = [line for line in text.splitlines() if line.startswith("| ") and "index.html" in line]
-    for line, (_, place) in zip(lines, places(as_json), strict=True):
-        cells = re.split(r"(?<!\\)\|", line)[1:-1]
-        ranked = [f"{place['rank']}{' =' if place['tied'] else ''}"] if "rank" in place else []
-        assert len(cells) == 7 + len(ranked) and [each.strip() for each in cells[: len(ranked)]] == ranked
-        assert f"](entries/{place['entry']}/index.html)" in cells[len(ranked)]
-        assert not re.search(r"(?<!\\)<", line)
-
-
 def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -> None:
     for entry in entries:
         where = standings(boards(entries))[entry.path]
@@ -95,11 +50,7 @@ def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -
 
 def test_no_control_character_is_written() -> None:
     entries = CROWDS["hostile"]
-    for text in (
-        formats.as_json(SITE, boards(entries), entries),
-        formats.as_csv(SITE, boards(entries)),
-        formats.as_markdown(SITE, boards(entries)),
-    ):
+    for text in (formats.as_json(SITE, boards(entries), entries), formats.feed(SITE, entries)):
         assert all(letter.isprintable() or letter == "\n" for letter in text)
 
 
@@ -114,22 +65,10 @@ def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None
     again = declared.model_copy(update={"notes": "A correction."})
     assert formats.citation(entry.model_copy(update={"declaration": again}), site) == words
     assert address not in formats.citation(entry.model_copy(update={"results": ("0" * 64,)}), site)
-    assert ", disturbed. " in formats.citation(entry.model_copy(update={"disturbed": True}), site)
+    assert ", disturbed. " in formats.citation(entry.model_copy(update={"verdict": "disturbed"}), site)
     assert "disturbed" not in words and f"Mixmark {entry.mixmark}" in words
     assert words.startswith("Acme & Söhne: One_2. ") and words.endswith(f". {address}")
     assert formats.headline(entry) in words and row.measured(entry) in words
-
-
-@pytest.mark.parametrize(("count", "own"), [(1, None), (3, 2), (40, 0), (40, 20), (40, 39)])
-def test_a_picture_has_the_bar_of_the_entry_in_its_colour(count: int, own: int | None) -> None:
-    data = formats.picture([100.0 - each for each in range(count)], own)
-    header = struct.unpack(">II", data[16:24])
-    assert header == (formats.WIDTH_PX, formats.HEIGHT_PX)
-    pixels = zlib.decompress(data[data.index(b"IDAT") + 4 :])
-    lines = [pixels[at : at + header[0] + 1] for at in range(0, len(pixels), header[0] + 1)]
-    drawn = [max(line) for line in lines]
-    begun = [now for before, now in pairwise(drawn) if now and not before]
-    assert len(begun) == min(count, formats.MOST_BARS) and begun.count(2) == 1
 
 
 @pytest.mark.parametrize(

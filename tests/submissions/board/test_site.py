@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,7 +19,7 @@ from mixmark.submissions.board import site as board_site
 from mixmark.submissions.board.rank import boards
 from mixmark.submissions.board.site import build, pages
 from mixmark.submissions.conclude import machine_of
-from mixmark.submissions.entry import Entry, LoadFigures
+from mixmark.submissions.entry import Entry, LoadFigures, Reproduction
 from mixmark.submissions.verdict import classes
 from tests.golden.sample import system
 from tests.reporters.parsed import Page
@@ -118,9 +119,11 @@ def test_a_board_says_how_far_predictions_of_its_systems_lay_off() -> None:
     same = {"mix": "edge-1", "weight_class": 16, "division": "closed", "boundary": None, "mixes_per_kwh": None}
     kept = [(0.89, 0.91), (0.96,)]
     two = [made(n).model_copy(update={**same, "retained": runs}) for n, runs in enumerate(kept)]
-    files = written(two)
-    words = "Predictions from solo rates lay 6.5 % off on average, 6.7 % at most."
-    assert words in files["boards/tx-edge-1-16-bit-closed.html"]
+    board = "boards/tx-edge-1-16-bit-closed.html"
+    words = "of the best of them. Predictions from solo rates lay 6.5 % off on average, 6.7 % at most. <a"
+    assert words in written(two)[board]
+    copied = two[0].without_rank("it holds a run of another").model_copy(update={"declaration": made(2).declaration})
+    assert words in written([*two, copied])[board], "a copied run predicts itself"
     assert not any("Predictions from" in content for content in written(two[:1]).values())
 
 
@@ -189,10 +192,12 @@ def test_a_replaced_entry_keeps_its_address_and_is_on_no_board() -> None:
 def test_a_disturbed_entry_says_so_first_and_each_class_stands_once() -> None:
     entry = next(entry for entry in crowd(50) if entry.grade == "ranked")
     calm = Page(written([entry])[f"entries/{entry.path}/index.html"]).text
-    reasons = {**entry.reasons, "disturbed": ("other machines took 7 %",)}
-    update = {"disturbed": True, "reasons": reasons}
-    words = Page(written([entry.model_copy(update=update)])[f"entries/{entry.path}/index.html"]).text
+    reasons = {"grade": ("its verdict is disturbed",), "verdict": ("other machines took 7 %",)}
+    update = {"verdict": "disturbed", "grade": "indicative", "ranked": False, "reasons": reasons}
+    files = written([entry.model_copy(update=update)])
+    words = Page(files[f"entries/{entry.path}/index.html"]).text
     assert "disturbed" not in calm and "do not rely on these figures: other machines took 7 %." in words
+    assert words.count("other machines took 7 %") == 1 and "other machines" not in Page(files["index.html"]).text
     assert words.index("do not rely") < words.index("This system does one")
     rows = [line[0] for line in classes(entry)]
     assert len(rows) == len(set(rows)) and "ranked" not in rows
@@ -283,24 +288,109 @@ def test_a_board_without_a_ranked_entry_shows_the_nearest_first_and_what_it_lack
         faster = first.model_copy(update={"mixes_per_hour": Estimate(100.0)})
         words = Page(written([faster, second])["index.html"]).text
         assert "No system is ranked on this board yet" in words
-        assert words.index("For a rank: 2 of 3 runs") < words.index("For a rank: 1 of 3 runs; a window of 9 s of 60 s")
+        assert words.index("No rank: 2 of 3 runs") < words.index("No rank: 1 of 3 runs; a window of 9 s of 60 s")
 
 
-def test_a_link_to_a_page_has_a_title_a_description_and_a_picture(tmp_path: Path) -> None:
-    entries = crowd(40)
+def test_a_run_in_two_entries_stands_last_and_where_it_was_entered_first_comes_before_its_copy() -> None:
+    slow = alike(2, 1.0).model_copy(update={"grade": "indicative", "reasons": {"grade": ("1 of 3 runs", "no probe")}})
+    original = alike(3, 200.0).without_rank("shared").model_copy(update={"ended_utc": "2026-01-01T00:00:00+00:00"})
+    declared = original.declaration.model_copy(update={"organisation": "Aaa"})  # the first by name
+    copy = original.model_copy(update={"declaration": declared, "ended_utc": "2026-01-02T00:00:00+00:00"})
+    for ranked in (True, False):
+        fast = alike(1, 100.0).model_copy(update={"ranked": ranked})
+        calm = [fast, slow.model_copy(update={"ranked": False})]
+        [board] = boards([copy, original, *calm])
+        assert [place.entry for place in (*board.ranked, *board.unranked)] == [*calm, original, copy]
+
+
+def alike(number: int, speed: float) -> Entry:
+    """An entry of the one board without MX."""
+    same = {"mix": "edge-1", "weight_class": 16, "division": "closed", "boundary": None, "mixes_per_kwh": None}
+    update = {**same, "ranked": True, "reasons": {}, "mixes_per_hour": Estimate(speed, speed * 0.9, speed * 1.1)}
+    return made(number).model_copy(update=update)
+
+
+def test_a_reproduction_counts_if_the_entry_of_the_other_party_confirms_it() -> None:
+    def party(name: str, *reproduced_by: str) -> Entry:
+        runs = tuple(
+            Reproduction(by=other, url="https://example.org/run", date=datetime.date(2026, 2, 3))
+            for other in reproduced_by
+        )
+        entry = alike(1, 10.0)
+        declared = entry.declaration.model_copy(update={"organisation": name, "reproduced_by": runs})
+        return entry.model_copy(update={"declaration": declared})
+
+    own, other = party("Acme", "Borealis"), party("Borealis", "Acme")
+    machine = other.machine.model_copy(update={"whole": ONYX})
+    for candidate, confirmed in (
+        (other, True),
+        (party("Borealis"), False),
+        (party("Cobalt", "Acme"), False),
+        (other.model_copy(update={"mixes_per_hour": Estimate(20.0, 19.0, 21.0)}), False),
+        (other.model_copy(update={"machine": machine}), False),
+        (other.without_rank("it holds a run of Acme"), False),
+    ):
+        files = written([own, candidate])
+        [run] = next(
+            each["reproduced_by"]
+            for each in json.loads(files["leaderboard.json"])["entries"]
+            if each["organisation"] == "Acme"
+        )
+        assert (run["confirmed_by"] == other.path) == confirmed
+        page = Page(files[f"entries/{own.path}/index.html"]).text
+        assert ("Reproduced by Borealis, 2026-02-03; its entry confirms it" in page) == confirmed
+        assert ("Reproduced, as declared Borealis, 2026-02-03; no entry confirms it" in page) != confirmed
+    own_word = party("Acme", "Acme")
+    assert [each for _, each in row.reproductions(own_word, [own_word])] == [None]
+
+
+def test_a_board_says_who_makes_it_and_its_newest_entries_are_a_feed() -> None:
+    entries = crowd(60)
+    told = {"contact": "board@example.org", "about": "A lab.\n\nWe measure.", "licence": "CC BY 4.0"}
+    site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/", **told})
+    files = dict(pages(site, boards(entries), entries))
+    assert [name for name in files if name.endswith(".html") and "board@example.org" not in files[name]] == []
+    for name in ("enter.html", "index.html"):
+        assert "mailto:board@example.org" in Page(files[name]).values("href")
+    about = Page(files["about.html"]).text
+    assert "A lab. We measure." in about and "Licence of the data: CC BY 4.0." in about
+    data = json.loads(files["leaderboard.json"])
+    assert (data["contact"], data["licence"]) == ("board@example.org", "CC BY 4.0")
+    feed = ElementTree.fromstring(files["feed.xml"])
+    atom = "{http://www.w3.org/2005/Atom}"
+    dates = [str(each.findtext(f"{atom}updated")) for each in feed.iter(f"{atom}entry")]
+    assert len(dates) == 50 and dates == sorted(dates, reverse=True) and feed.findtext(f"{atom}updated") == dates[0]
+    addresses = [str(each.findtext(f"{atom}id")).removeprefix(site.url) for each in feed.iter(f"{atom}entry")]
+    assert addresses and {*addresses} <= {*files}
+    bare = written(entries)
+    assert not {"about.html", "feed.xml"} & {*bare} and "feed.xml" not in bare["index.html"]
+    wild = dict(pages(site, boards(CROWDS["hostile"]), CROWDS["hostile"]))["feed.xml"]
+    assert "<script" not in wild and len([*ElementTree.fromstring(wild).iter(f"{atom}entry")]) == 8
+
+
+def test_a_suite_of_the_editor_is_none_of_the_board() -> None:
+    site = SITE.__class__(**{**vars(SITE), "versions": {"llm": "2", "mine": "1"}})
+    entries = crowd(1)
+    assert json.loads(dict(pages(site, boards(entries), entries))["leaderboard.json"])["suites"] == {"llm": "2"}
+
+
+def test_an_entry_says_how_often_its_windows_were_begun_and_resumed() -> None:
+    entry = made(1).model_copy(update={"started": 7, "begun": 31, "resumed": 2})
+    files = written([entry])
+    words = "7 begun, 31 windows begun in all, resumed 2 times"
+    assert words in Page(files[f"entries/{entry.path}/index.html"]).text
+    [shown] = json.loads(files["leaderboard.json"])["entries"]
+    assert (shown["started"], shown["begun"], shown["resumed"]) == (7, 31, 2)
+
+
+def test_a_link_to_a_page_has_a_title_and_a_description() -> None:
     site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/"})
-    build(site, entries, tmp_path / "site")
-    pictures = set()
-    for path in (tmp_path / "site").rglob("*.html"):
-        text = path.read_text(encoding="utf-8")
-        told = dict(re.findall(r'<meta (?:property|name)="(og:[a-z_]+|description)" content="([^"]*)">', text))
-        assert told["og:title"] and told["og:description"] == told["description"]
-        assert told["og:url"] == f"{site.url}{path.relative_to(tmp_path / 'site')}"
-        picture = tmp_path / "site" / told["og:image"].removeprefix(site.url)
-        pictures.add(picture)
-        assert picture.read_bytes().startswith(b"\x89PNG")
-    assert len(pictures) == len(entries) + 1
-    assert "og:image" not in written(entries)["index.html"], "a picture needs a whole address"
+    entries = crowd(40)
+    for name, text in pages(site, boards(entries), entries):
+        if name.endswith(".html"):
+            told = dict(re.findall(r'<meta (?:property|name)="(og:[a-z_]+|description)" content="([^"]*)">', text))
+            assert told["og:title"] and told["og:description"] == told["description"]
+            assert told["og:url"] == f"{site.url}{name}"
 
 
 def test_the_board_lists_equal_processors_of_hosts_once() -> None:
