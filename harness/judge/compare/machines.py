@@ -43,6 +43,8 @@ class ComparedMachine(Provenance):
     """The number of results in the folder. If there are several, the mix is taken from the result with the median
     TX."""
     verdict_reason: str
+    cpu_flags: tuple[str, ...]
+    """The instruction-set extensions, which tell processors apart whose hypervisor names them alike."""
     copy_of: str | None = None
     """The label of an earlier result that is the same measurement, such as a copy of its folder."""
     mix: str | None = None
@@ -130,6 +132,34 @@ class MachineComparison:
         """The noise floor that the verdicts of each tier rest on, by tier."""
         known = [test.noise_floor for tests in self.verdicts.values() for test in tests if test.noise_floor]
         return {floor.tier: floor for floor in sorted(known, key=lambda floor: floor.fraction)}
+
+    def gate(self, fraction: float) -> tuple[list[Reason], list[Reason]]:
+        """(why a result fails a gate that the solo measurements of the baseline set, what could not be decided).
+
+        A result fails if a measurement is proven slower by more than `fraction`, or has no figure although the
+        baseline has one, and if it is invalid.
+        """
+        tests = [(label, test) for label, tests in self.verdicts.items() for test in tests]
+        failed = [
+            f"{machine.label} is invalid: {machine.verdict_reason}"
+            for machine in self.machines[1:]
+            if machine.verdict == "invalid"
+        ]
+        failed += [
+            f"{test.label} of {label} is slower by more than {fraction * 100:g} %"
+            for label, test in tests
+            if test.proven_slower(fraction)
+        ]
+        failed += [
+            f"{missed.label} has no figure for {missed.about}: {missed.reason}"
+            for missed in self.uncompared
+            if missed.gate == "failed"
+        ]
+        undecided = [(label, test.label, why) for label, test in tests if (why := test.undecided(fraction))]
+        undecided += [
+            (missed.label, missed.about, missed.reason) for missed in self.uncompared if missed.gate == "undecided"
+        ]
+        return failed, [f"{about} of {label} is not decided: {reason}" for label, about, reason in undecided]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +249,7 @@ def _plan(result: Result) -> dict[str, object]:
     """What results must have in common to be merged."""
     return {
         "processor": result.machine.cpu_model,
+        "instructions": ", ".join(result.machine.cpu_flags),
         "CPU quota": result.machine.quota_in_words,
         "devices": ", ".join(models(result)),
         "tier": result.tier,
@@ -246,6 +277,7 @@ def _machine(label: str, name: str, results: int, assessment: Assessment) -> Com
         name=name,
         results=results,
         verdict_reason=assessment.verdict.reason,
+        cpu_flags=result.machine.cpu_flags,
         mix=result.mix.name if result.mix else None,
     )
     if score is None:

@@ -45,6 +45,7 @@ from mixmark.harness.judge.statistics.intervals import (
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 
 SpeedVerdict = Literal["faster", "slower", "same", "ambiguous"]
+GateVerdict = Literal["failed", "undecided"]
 LEAST_DELTA = 0.01  # a smaller difference does not matter, however certain it is
 SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next process would differ
 LEAST_PAIRS = 6
@@ -111,6 +112,8 @@ class SoloRun:
     """Why the record counts for nothing, for example a wrong output."""
     software: Mapping[str, str] = field(default_factory=dict)
     """The versions of Mixmark and of the packages that the adapter's worker ran with, by name."""
+    instructions: str = ""
+    """The instruction-set extensions of the host. Hypervisors give different processors one name."""
 
     @property
     def figure(self) -> tuple[float | None, str]:
@@ -172,6 +175,11 @@ class SoloMeasurement:
         """Why the runs have no common figure. None if they are runs of one thing, and each has a figure."""
         if mixed := dict.fromkeys(difference for run in self.runs for difference in different_setup(self.runs[0], run)):
             return f"the runs of {self.result} differ in {'; '.join(mixed)}"
+        return self.no_figure
+
+    @property
+    def no_figure(self) -> Reason | None:
+        """The first of its runs that has no figure, with the reason. None if each has one."""
         without = ((run.solo.key, reason) for run in self.runs if (reason := run.no_figure))
         return next((f"{key} of {self.result} {reason}" for key, reason in without), None)
 
@@ -201,6 +209,9 @@ class Uncompared:
     reason: Reason
     differing: tuple[str, ...] = ()
     """The differences of two solo measurements that are not alike, by name and with both values, the device first."""
+    gate: GateVerdict | None = None
+    """What it means for a solo measurement of the baseline: `failed` if the result has no figure for it, `undecided` if
+    the two cannot be tested. None for everything else."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +239,15 @@ class Comparison:
     def proven_slower(self, fraction: float) -> bool:
         """Whether the whole interval lies below 1 − fraction, and beyond δ."""
         return self.verdict == "slower" and self.ratio.ends[1] < 1 - fraction
+
+    def undecided(self, fraction: float) -> Reason | None:
+        """Why it is not known whether B is slower by more than the fraction. None if it is known."""
+        low, high = self.ratio.ends
+        if self.runs == (1, 1) and self.noise_floor is None:
+            return self.reason
+        if low >= 1 - fraction or self.proven_slower(fraction):
+            return None
+        return f"the interval of its relative speed, {low:.3f} to {high:.3f}, reaches below {1 - fraction:g}"
 
 
 def compare(
@@ -291,6 +311,7 @@ def _work(run: SoloRun) -> dict[str, object]:
     return {
         "device kind": run.device.kind,
         "device model": run.device.name,
+        "instructions": run.instructions if run.device.kind == "cpu" else None,
         **work_of(run.solo).facts(),
         "precision": run.solo.route.precision,
         "rate": "max" if run.solo.is_highest_rate else run.solo.rate_per_s,
@@ -311,15 +332,21 @@ def _limits(limits: LatencyLimits | None) -> str:
 def _compared(
     a: SoloMeasurement | None, b: SoloMeasurement | None, known: Sequence[NoiseFloor], candidate: str
 ) -> Comparison | Uncompared:
-    if a is None or b is None:
-        [alone] = filter(None, (a, b))
-        return Uncompared(candidate, alone.label, f"only in {alone.result}")
+    if a is None:
+        assert b is not None  # the pair of nothing is none
+        return Uncompared(candidate, b.label, f"only in {b.result}")
+    lacking: GateVerdict = "undecided" if a.problem else "failed"
+    if b is None or (b.no_figure and not a.problem):
+        reason = b and b.no_figure
+        return Uncompared(candidate, a.label, reason or f"only in {a.result}", gate=lacking)
     unlike = (difference for run in (*a.runs, *b.runs) for difference in different_work(a.runs[0], run))
     if differing := tuple(dict.fromkeys(unlike)):
-        return Uncompared(candidate, b.label, "not alike in " + "; ".join(differing), differing)
+        reason = "not alike in " + "; ".join(differing)
+        gate = lacking if _target(a) != _target(b) else "undecided"
+        return Uncompared(candidate, a.label, reason, differing, gate)
     ratio = a.problem or b.problem or ratio_between(a, b)
     if isinstance(ratio, str):
-        return Uncompared(candidate, b.label, ratio)
+        return Uncompared(candidate, b.label, ratio, gate="undecided")
     floors = [floor for floor in known if floor.tier == b.solo.route.tier]
     floor = max(floors, key=lambda floor: floor.fraction, default=None)
     delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
@@ -456,13 +483,15 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
         for measurement, solos in grouped(known[each.key] for each in result.records if is_solo(each)).items():
             for solo in solos:
                 device = devices[solo.route.device]
+                system = result.system_of(device.host)
                 run = SoloRun(
                     solo,
                     device,
                     assessment.measured.get(solo.key),
-                    _state(result.system_of(device.host), device),
+                    _state(system, device),
                     None if solo.failure else void.get(solo.key),
                     _software(result, solo.route),
+                    ", ".join(system.cpu_flags),
                 )
                 found[measurement].append(run)
     return [SoloMeasurement(label, tuple(runs), merged([run.solo for run in runs])) for runs in found.values()]
@@ -489,8 +518,11 @@ def _software(result: Result, route: Route) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def _target(solo: Solo) -> Hashable:
-    return solo.route.suite, solo.route.adapter, solo.route.precision, solo.scenario
+def _target(measurement: SoloMeasurement) -> Hashable:
+    """What was measured, on any device of a kind."""
+    solo = measurement.solo
+    device = measurement.runs[0].device.kind
+    return solo.route.suite, solo.route.adapter, solo.route.precision, solo.scenario, device
 
 
 def _pairs(
@@ -500,8 +532,8 @@ def _pairs(
     the same adapter, which are refused by name. A measurement without a partner is paired with none."""
     a, b = list(a), list(b)
     for key in (
-        lambda measurement: (_target(measurement.solo), measurement.solo.route.device),
-        lambda measurement: (_target(measurement.solo), measurement.runs[0].device.kind),
+        lambda measurement: (_target(measurement), measurement.solo.route.device),
+        _target,
         lambda measurement: (measurement.solo.route.suite, measurement.solo.route.adapter),
     ):
         for before in list(a):
