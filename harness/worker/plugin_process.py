@@ -291,10 +291,9 @@ class SuiteProcess(PluginProcess):
         latency = self.call(SuiteCalls.build, LOADING_S, suite=choice)
         return _RemoteSuite(self, choice, self._description.version, self._description.unit, latency)
 
-    def check_weights(self, choice: SuiteChoice, size_bytes: int) -> None:
-        """Reads every weight once. Raises UsageError if one cannot be read, or is NaN or infinite. size_bytes: of the
-        files."""
-        self.call(SuiteCalls.check_weights, LOADING_S + size_bytes / SLOWEST_BYTES_PER_S, suite=choice)
+    def check_weights(self, choice: SuiteChoice, size_bytes: int) -> tuple[str, tuple[str, ...]]:
+        """See `SuiteCalls.check_weights`. size_bytes: of the files."""
+        return self.call(SuiteCalls.check_weights, LOADING_S + size_bytes / SLOWEST_BYTES_PER_S, suite=choice)
 
 
 @dataclass(frozen=True)

@@ -165,8 +165,8 @@ class Agent(AgentCalls):
         own = configuration.load(self._config_path)
         self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
         self._adapters = query.adapters
-        suites = setup.load_suites(self._config, query.tier, query.weights)
-        setup.check_checkpoints(suites, query.tier)
+        loaded = setup.load_suites(self._config, query.tier, query.weights)
+        suites = setup.check_checkpoints(loaded, query.tier)
         bench = setup.prepare(self._config, suites, query.adapters, query.split_cpu)
         self._devices = bench.found.devices
         self._bench = bench.equipment(query.seed, query.timeout_s)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
-from mixmark.harness.contracts.text import Reason, differences
+from mixmark.harness.contracts.text import Reason, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.compare.solo import (
     Comparison,
@@ -330,7 +330,7 @@ def _versions(side: _Side) -> dict[str, str]:
     records = (record for assessment in side.assessments for record in assessment.result.records)
     for route in (record.route for record in records if record.scenario == "mixed"):
         options = ", ".join(f"{name} = {value}" for name, value in sorted(route.suite_options.items()))
-        weights = "" if route.weights == "synthetic" else f"weights {route.weights}"
+        weights = "" if route.weights == "synthetic" else f"weights {unnamed(route.weights)}"
         found[f"version of {route.suite}"] = ", ".join(filter(None, (route.suite_version, weights, options)))
     return found
 

@@ -26,7 +26,7 @@ from mixmark.harness.contracts.schema import (
     System,
     Tier,
 )
-from mixmark.harness.contracts.text import Reason, differences
+from mixmark.harness.contracts.text import Reason, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
@@ -91,7 +91,7 @@ def work_of(solo: Solo) -> SuiteWork:
         route.suite_version,
         route.tier,
         tuple(sorted(route.suite_options.items())),
-        route.weights,
+        unnamed(route.weights),
         solo.scenario,
         solo.unit,
         route.weight_class,
