@@ -41,6 +41,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.plan.policies import Seconds
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources.psutils import UNKNOWN
 from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
@@ -133,7 +134,7 @@ class PluginProcess:
     @property
     def cpu_ns(self) -> int:
         """The CPU time of the process so far; of one that has ended, as it was last read."""
-        with suppress(OSError, psutil.Error):
+        with suppress(*UNKNOWN):
             if sys.platform == "linux":
                 own_ns = time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
             else:
