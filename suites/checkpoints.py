@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -101,49 +102,37 @@ class Checkpoint:
         self.tensors[name].read(into)
 
 
-Found = dict[str, dict[Path, Stored]]
-"""Tensors by their names, and by the files that have them."""
-
-
 def _tensors(path: Path, names: Collection[str]) -> dict[str, Stored]:
     """The tensors of a file, or of the first files of a folder that have all names. Raises UsageError."""
     if path.is_file():
-        return _sole(path, _of_files(path, [path], names))
+        return _of_files(path, [path], names)
     if not path.is_dir():
         raise UsageError(f"there is no checkpoint at {path}", "give a file, or a folder with weights in it")
-    parts = sorted({name.partition(".")[0] for name in names})
-    ways: list[Callable[[], Found]] = []
-    if all((path / part).is_dir() for part in parts):
-        ways.append(partial(_of_parts, path, parts, names))
     there = sorted(each.name for each in path.iterdir())
     formats = [suffix for suffix in _READERS if any(name.endswith((suffix, f"{suffix}.index.json")) for name in there)]
-    ways += [partial(_of_format, path, suffix, names) for suffix in formats]
+    ways = [partial(_of_format, path, suffix, names) for suffix in formats]
+    if all((path / name.partition(".")[0]).is_dir() for name in names):
+        ways.insert(0, partial(_of_folders, path, names))
     problems = []
     for way in ways:
         try:
-            found = way()
+            return way()
         except UsageError as error:
             problems.append(error)
-        else:
-            return _sole(path, found)
-    if problems:
-        raise problems[0]
-    raise UsageError(
-        f"{path} has no file of weights ({', '.join(_READERS)}), but {_listed(there)}",
-        "give the file or the folder of the weights",
-    )
+    nothing = f"{path} has no file of weights ({', '.join(_READERS)}), but {_listed(there)}"
+    raise problems[0] if problems else UsageError(nothing, "give the file or the folder of the weights")
 
 
-def _of_parts(path: Path, parts: Sequence[str], names: Collection[str]) -> Found:
-    inside = {part: [name.partition(".")[2] for name in names if name.partition(".")[0] == part] for part in parts}
-    return {
-        f"{part}.{name}": {path / part: stored}
-        for part in parts
-        for name, stored in _tensors(path / part, inside[part]).items()
-    }
+def _of_folders(path: Path, names: Collection[str]) -> dict[str, Stored]:
+    """In the layout of diffusers."""
+    inside: dict[str, list[str]] = defaultdict(list)
+    for folder, _, name in (name.partition(".") for name in names):
+        inside[folder].append(name)
+    found = {folder: _tensors(path / folder, names) for folder, names in inside.items()}
+    return {f"{folder}.{name}": stored for folder, tensors in found.items() for name, stored in tensors.items()}
 
 
-def _of_format(folder: Path, suffix: str, names: Collection[str]) -> Found:
+def _of_format(folder: Path, suffix: str, names: Collection[str]) -> dict[str, Stored]:
     """The shards in the index, or else all files but variants like `model.fp16.…`."""
     for index in sorted(folder.glob(f"*{suffix}.index.json")):
         return _of_files(folder, [folder / file for file in _shards(index)], names)
@@ -151,17 +140,21 @@ def _of_format(folder: Path, suffix: str, names: Collection[str]) -> Found:
     return _of_files(folder, [file for file in files if "." not in file.stem] or files, names)
 
 
-def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> Found:
-    """Raises UsageError if a name lacks. A file that cannot be read does not matter otherwise: trainers leave files
-    beside the weights that hold none."""
-    found: Found = {}
+def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> dict[str, Stored]:
+    """Raises UsageError if a name lacks or is in two files. A file that cannot be read does not matter otherwise:
+    trainers leave files beside the weights that hold none."""
+    found: dict[str, tuple[Path, Stored]] = {}
     problem: UsageError | None = None
     for file in files:
         try:
-            for name, stored in _read(file):
-                found.setdefault(name, {})[file] = stored
+            tensors = dict(_read(file))
         except UsageError as error:
             problem = problem or error
+            continue
+        if twice := sorted(tensors.keys() & found.keys() & set(names)):
+            both = f"{found[twice[0]][0].name} and {file.name} in {path} both have a tensor {twice[0]!r}"
+            raise UsageError(both, "give one of these files")
+        found |= {name: (file, stored) for name, stored in tensors.items()}
     if missing := [name for name in names if name not in found]:
         if problem and not found:
             raise problem
@@ -171,17 +164,8 @@ def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> Foun
             f"{path} has no tensor {others}{missing[0]!r}" + (f", and {problem}" if problem else ""),
             f"it has {len(found)} tensors{example}; give the checkpoint of the model that the tier is shaped like",
         )
-    used = {file for name in names for file in found[name]}
-    return {name: stored for name, stored in found.items() if name in names or (len(stored) == 1 and used >= {*stored})}
-
-
-def _sole(path: Path, found: Found) -> dict[str, Stored]:
-    """Raises UsageError if a tensor is in two files."""
-    for name, stored in found.items():
-        if len(stored) > 1:
-            first, second = (file.name for file in [*stored][:2])
-            raise UsageError(f"{first} and {second} in {path} both have a tensor {name!r}", "give one of these files")
-    return {name: only for name, stored in found.items() for only in stored.values()}
+    used = {found[name][0] for name in names}
+    return {name: stored for name, (file, stored) in found.items() if file in used}
 
 
 def _read(path: Path) -> Iterator[tuple[str, Stored]]:

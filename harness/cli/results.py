@@ -117,11 +117,11 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     forms = registry.find("comparisons")
     (name,) = choose_by_name("format", [form_of(format_, False, as_json)], forms)
     found = compare_machines([(str(path), _judged(path)) for path in results])
-    failed, undecided = ([], []) if gate is None else found.gate(gate / 100)
+    lines = [] if gate is None else [*found.gate(gate / 100)]
     click.echo(forms[name].load()(found), nl=False)  # it may be of another package: all is judged before it runs
-    for line in (*failed, *undecided):
+    for _, line in lines:
         click.echo(f"mixmark: {plain(line)}", err=True)
-    if failed:
+    if any(fails for fails, _ in lines):
         sys.exit(1)
     if not found.comparable:
         raise UsageError(

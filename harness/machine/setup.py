@@ -6,7 +6,6 @@ import itertools
 import secrets
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -355,13 +354,13 @@ def check_checkpoints(suites: Suites, tier: Tier) -> Suites:
     labels: dict[str, str] = {}
     absent = [*suites.absent]
     for name, options in suites.options.items():
-        if not (path := options.get("weights")):
+        if "weights" not in options:
             continue
         plugin = suites.plugins[name]
         choice = messages.SuiteChoice(name=name, spec=plugin.spec, tier=tier, options=dict(options))
         process = SuiteProcess(plugin)
         try:
-            labels[name], unused = process.check_weights(choice, _size_bytes(Path(path)))
+            labels[name], unused = process.check_weights(choice)
         except MixmarkError as error:
             raise UsageError(f"--weights {name}: {error}", error.hint) from error
         finally:
@@ -388,15 +387,6 @@ def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict
             message = f"--weights {name}: {path} cannot be read: {error.strerror}"
             raise UsageError(message, hint="give a checkpoint file or folder") from error
     return found
-
-
-def _size_bytes(checkpoint: Path) -> int:
-    """The size of all that lies there and can be seen."""
-    total = 0
-    for each in (checkpoint, *checkpoint.rglob("*")):
-        with suppress(OSError):
-            total += each.stat().st_size
-    return total
 
 
 def command_line() -> tuple[str, ...]:

@@ -182,7 +182,6 @@ def test_two_files_with_the_same_tensor_are_refused(tmp_path: Path) -> None:
         save(tmp_path / f"resnet50-v{version}.safetensors", {"a": A + version, "b": B})
     assert "resnet50-v1.safetensors and resnet50-v2.safetensors" in refused(tmp_path)
     assert (read(checkpoint(tmp_path / "resnet50-v2.safetensors", SPECS), "a") == A + 2).all()
-    torch.save({"a": torch.from_numpy(A), "b": torch.from_numpy(B)}, tmp_path / "resnet50.pth")
     assert "both have a tensor 'a'; give one of these files" in refused(tmp_path)
 
 

@@ -133,33 +133,25 @@ class MachineComparison:
         known = [test.noise_floor for tests in self.verdicts.values() for test in tests if test.noise_floor]
         return {floor.tier: floor for floor in sorted(known, key=lambda floor: floor.fraction)}
 
-    def gate(self, fraction: float) -> tuple[list[Reason], list[Reason]]:
-        """(why a result fails a gate that the solo measurements of the baseline set, what could not be decided).
+    def gate(self, fraction: float) -> Iterator[tuple[bool, str]]:
+        """Why a result fails a gate that the solo measurements of the baseline set (True and a line), and what could
+        not be decided (False and a line).
 
         A result fails if a measurement is proven slower by more than `fraction`, or has no figure although the
         baseline has one, and if it is invalid.
         """
-        tests = [(label, test) for label, tests in self.verdicts.items() for test in tests]
-        failed = [
-            f"{machine.label} is invalid: {machine.verdict_reason}"
-            for machine in self.machines[1:]
-            if machine.verdict == "invalid"
-        ]
-        failed += [
-            f"{test.label} of {label} is slower by more than {fraction * 100:g} %"
-            for label, test in tests
-            if test.proven_slower(fraction)
-        ]
-        failed += [
-            f"{missed.label} has no figure for {missed.about}: {missed.reason}"
-            for missed in self.uncompared
-            if missed.gate == "failed"
-        ]
-        undecided = [(label, test.label, why) for label, test in tests if (why := test.undecided(fraction))]
-        undecided += [
-            (missed.label, missed.about, missed.reason) for missed in self.uncompared if missed.gate == "undecided"
-        ]
-        return failed, [f"{about} of {label} is not decided: {reason}" for label, about, reason in undecided]
+        for machine in self.machines[1:]:
+            if machine.verdict == "invalid":
+                yield True, f"{machine.label} is invalid: {machine.verdict_reason}"
+            for test in self.verdicts[machine.label]:
+                if test.proven_slower(fraction):
+                    yield True, f"{test.label} of {machine.label} is slower by more than {fraction * 100:g} %"
+                elif why := test.undecided(fraction):
+                    yield False, f"{test.label} of {machine.label} is not decided: {why}"
+        for missed in self.uncompared:
+            if missed.fails_gate is not None:
+                what = "has no figure for" if missed.fails_gate else "could not be tested on"
+                yield missed.fails_gate, f"{missed.label} {what} {missed.about}: {missed.reason}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,6 @@ from mixmark.harness.judge.statistics.intervals import (
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 
 SpeedVerdict = Literal["faster", "slower", "same", "ambiguous"]
-GateVerdict = Literal["failed", "undecided"]
 LEAST_DELTA = 0.01  # a smaller difference does not matter, however certain it is
 SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next process would differ
 LEAST_PAIRS = 6
@@ -209,9 +208,9 @@ class Uncompared:
     reason: Reason
     differing: tuple[str, ...] = ()
     """The differences of two solo measurements that are not alike, by name and with both values, the device first."""
-    gate: GateVerdict | None = None
-    """What it means for a solo measurement of the baseline: `failed` if the result has no figure for it, `undecided` if
-    the two cannot be tested. None for everything else."""
+    fails_gate: bool | None = None
+    """Of a solo measurement of the baseline: whether the result has no figure for it, or the two cannot be tested. None
+    for everything else."""
 
 
 @dataclass(frozen=True)
@@ -332,21 +331,18 @@ def _limits(limits: LatencyLimits | None) -> str:
 def _compared(
     a: SoloMeasurement | None, b: SoloMeasurement | None, known: Sequence[NoiseFloor], candidate: str
 ) -> Comparison | Uncompared:
-    if a is None:
-        assert b is not None  # the pair of nothing is none
-        return Uncompared(candidate, b.label, f"only in {b.result}")
-    lacking: GateVerdict = "undecided" if a.problem else "failed"
-    if b is None or (b.no_figure and not a.problem):
-        reason = b and b.no_figure
-        return Uncompared(candidate, a.label, reason or f"only in {a.result}", gate=lacking)
+    if a is None or b is None:
+        [alone] = filter(None, (a, b))
+        return Uncompared(candidate, alone.label, f"only in {alone.result}", fails_gate=a and not a.problem)
+    if b.no_figure and not a.problem:
+        return Uncompared(candidate, a.label, b.no_figure, fails_gate=True)
     unlike = (difference for run in (*a.runs, *b.runs) for difference in different_work(a.runs[0], run))
     if differing := tuple(dict.fromkeys(unlike)):
         reason = "not alike in " + "; ".join(differing)
-        gate = lacking if _target(a) != _target(b) else "undecided"
-        return Uncompared(candidate, a.label, reason, differing, gate)
+        return Uncompared(candidate, a.label, reason, differing, not a.problem and _target(a) != _target(b))
     ratio = a.problem or b.problem or ratio_between(a, b)
     if isinstance(ratio, str):
-        return Uncompared(candidate, b.label, ratio, gate="undecided")
+        return Uncompared(candidate, b.label, ratio, fails_gate=False)
     floors = [floor for floor in known if floor.tier == b.solo.route.tier]
     floor = max(floors, key=lambda floor: floor.fraction, default=None)
     delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
