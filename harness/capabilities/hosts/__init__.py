@@ -84,7 +84,9 @@ class SeveralHosts(Machines):
         query = HostQuery(
             adapters=request.adapters,
             tier=request.tier,
-            weights=tuple(f"{name}={each['weights']}" for name, each in run.suites.options.items() if "weights" in each),
+            weights=tuple(
+                f"{name}={each['weights']}" for name, each in run.suites.options.items() if "weights" in each
+            ),
             split_cpu=request.split_cpu,
             seed=request.seed,
             timeout_s=request.timeout_s,

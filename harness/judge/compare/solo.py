@@ -333,13 +333,14 @@ def _compared(
 ) -> Comparison | Uncompared:
     if a is None or b is None:
         [alone] = filter(None, (a, b))
-        return Uncompared(candidate, alone.label, f"only in {alone.result}", fails_gate=a and not a.problem)
+        fails = None if a is None else not a.problem
+        return Uncompared(candidate, alone.label, f"only in {alone.result}", fails_gate=fails)
     if b.no_figure and not a.problem:
         return Uncompared(candidate, a.label, b.no_figure, fails_gate=True)
     unlike = (difference for run in (*a.runs, *b.runs) for difference in different_work(a.runs[0], run))
     if differing := tuple(dict.fromkeys(unlike)):
-        reason = "not alike in " + "; ".join(differing)
-        return Uncompared(candidate, a.label, reason, differing, not a.problem and _target(a) != _target(b))
+        fails = not a.problem and _target(a) != _target(b)
+        return Uncompared(candidate, a.label, f"not alike in {'; '.join(differing)}", differing, fails)
     ratio = a.problem or b.problem or ratio_between(a, b)
     if isinstance(ratio, str):
         return Uncompared(candidate, b.label, ratio, fails_gate=False)
