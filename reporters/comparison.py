@@ -84,10 +84,13 @@ def _lines(row: BestRoutes, best: BestRoute | None) -> str:
 
 
 def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
-    """(row name, its value for each result). A row that is unknown for every result is left out."""
+    """(row name, its value for each result). A row that is unknown for every result is left out, and instructions
+    that all have are."""
+    shared = set.intersection(*({*machine.cpu_flags} for machine in found.machines))
     rows: dict[str, Callable[[ComparedMachine], str]] = {
         "folder": lambda machine: figures.name(machine.name),
         "processor": lambda machine: figures.name(machine.cpu_model or UNKNOWN),
+        "instructions": lambda machine: figures.name(", ".join(sorted({*machine.cpu_flags} - shared)) or UNKNOWN),
         "CPU quota": lambda machine: f"{machine.cpu_quota:g} CPUs" if machine.cpu_quota else UNKNOWN,
         "devices": lambda machine: figures.name(machine.devices, figures.LONGEST) or "the processor alone",
         "memory": lambda machine: figures.gibibytes(machine.memory_bytes),

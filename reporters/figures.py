@@ -36,7 +36,7 @@ def number(figure: Estimate) -> str:
 
 def within(figure: Estimate) -> str:
     """± 1.5 %. Empty if no interval is known."""
-    half = figure.half_width if figure.estimate else None
+    half = figure.half_width
     return "" if half is None else f"± {percent(half)}"
 
 

@@ -7,8 +7,10 @@ loads tensors and nothing else, and every other fault is a UsageError that names
 from __future__ import annotations
 
 import json
+import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,37 +25,34 @@ from mixmark.harness.contracts.text import plain
 from mixmark.suites.weights import Floats, check_buffer
 
 COMPLETE = "download it again, and compare its size with the original's"
+ORIGINAL = "give the checkpoint that it was converted from"
+MOST_NAMED = 5  # keys or files that a message lists
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 """How the values of each type are read; numpy has no bf16."""
 _FOREIGN = {
-    b"version https://git-lfs": ("a pointer of git-lfs and not the file itself", "run git lfs pull where it lies"),
-    b"<!doctype html": ("a web page", "download the file itself, and log in if its owner asks for that"),
-    b"<html": ("a web page", "download the file itself, and log in if its owner asks for that"),
-    b"GGUF": ("a GGUF file", "give the checkpoint that it was converted from"),
-    b"\x1f\x8b": ("compressed by gzip", "unpack it"),
+    rb"version https://git-lfs": ("a pointer of git-lfs and not the file itself", "run git lfs pull where it lies"),
+    rb"<!doctype html|<html": ("a web page", "download the file itself, and log in if its owner asks for that"),
+    rb"GGUF|lmgg|fmgg|tjgg": ("a GGUF or GGML file", ORIGINAL),
+    rb".{6}\w+Spec\0": ("a model of CTranslate2, such as faster-whisper's", ORIGINAL),
+    rb"\x89HDF": ("an HDF5 file, such as Keras writes", ORIGINAL),
+    rb"\x1f\x8b": ("compressed by gzip", "unpack it"),
 }
-"""What a file is that begins with these bytes, in small letters or as they are, and what to do."""
+"""What a file is whose first bytes match, in letters of either case, and what to do."""
 
 
 def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
     """The weights in a file (.safetensors, .pt, .pth, .bin) or in a folder of such files, sharded or not.
 
-    A folder without files of weights is read in the layout of diffusers: its folder `unet` has the names that begin
-    with `unet.`, and so on. Tensors that `specs` does not name are ignored. Raises UsageError if a file cannot be read,
-    and if a tensor is missing, has another shape or is of no float type. `read` converts 16-bit values to float32.
+    Of a folder those files are taken that have the tensors of `specs`: its own files of one format, or files in the
+    layout of diffusers, whose folder `unet` has the names that begin with `unet.`, and so on. Other files and other
+    tensors are ignored. Raises UsageError if no files have all tensors, two files have the same one, a file of them
+    cannot be read, or a tensor has another shape or is of no float type. `read` converts 16-bit values to float32.
     """
     path = Path(path)
     try:
-        found = dict(_entries(path, {name.partition(".")[0] for name in specs}))
-    except OSError as error:
-        raise UsageError(f"{error.filename or path} cannot be read: {error.strerror or error}") from error
-    if missing := [name for name in specs if name not in found]:
-        others = f"{len(missing)} of {len(specs)} tensors, " if len(missing) > 1 else ""
-        example = f", such as {plain(min(found), 80)}" if found else ""
-        raise UsageError(
-            f"{path} has no tensor {others}{missing[0]!r}",
-            f"it has {len(found)} tensors{example}; give the checkpoint of the model that the tier is shaped like",
-        )
+        found = _tensors(path, specs.keys())
+    except OSError as error:  # of a folder
+        raise _unreadable(error, path) from error
     for name, spec in specs.items():
         if found[name].shape != spec.shape:
             raise UsageError(
@@ -84,6 +83,12 @@ class Checkpoint:
 
     specs: Mapping[str, Spec]
     tensors: Mapping[str, Stored]
+    """Those of the specs, and all others of the same files."""
+
+    @property
+    def unused(self) -> Sequence[str]:
+        """The tensors that the suite's network does not have."""
+        return sorted(self.tensors.keys() - self.specs.keys())
 
     def names(self) -> Sequence[str]:
         return list(self.specs)
@@ -97,22 +102,92 @@ class Checkpoint:
         self.tensors[name].read(into)
 
 
-def _entries(path: Path, folders: set[str]) -> Iterator[tuple[str, Stored]]:
+def _tensors(path: Path, names: Collection[str]) -> dict[str, Stored]:
+    """The tensors of a file, or of the first files of a folder that have all names. Raises UsageError."""
     if path.is_file():
-        if path.suffix not in _READERS:
-            raise UsageError(f"{path} is not a checkpoint", f"give a folder or a file in {', '.join(_READERS)}")
-        _refuse_foreign(path)
-        yield from _READERS[path.suffix](path)
-        return
+        return _of_files(path, [path], names)
     if not path.is_dir():
         raise UsageError(f"there is no checkpoint at {path}", "give a file, or a folder with weights in it")
-    files = _files(path)
+    there = sorted(each.name for each in path.iterdir())
+    formats = [suffix for suffix in _READERS if any(name.endswith((suffix, f"{suffix}.index.json")) for name in there)]
+    ways = [partial(_of_format, path, suffix, names) for suffix in formats]
+    if all((path / name.partition(".")[0]).is_dir() for name in names):
+        ways.insert(0, partial(_of_folders, path, names))
+    problems = []
+    for way in ways:
+        try:
+            return way()
+        except UsageError as error:
+            problems.append(error)
+    nothing = f"{path} has no file of weights ({', '.join(_READERS)}), but {_listed(there)}"
+    raise problems[0] if problems else UsageError(nothing, "give the file or the folder of the weights")
+
+
+def _of_folders(path: Path, names: Collection[str]) -> dict[str, Stored]:
+    """In the layout of diffusers."""
+    inside: dict[str, list[str]] = defaultdict(list)
+    for folder, _, name in (name.partition(".") for name in names):
+        inside[folder].append(name)
+    found = {folder: _tensors(path / folder, names) for folder, names in inside.items()}
+    return {f"{folder}.{name}": stored for folder, tensors in found.items() for name, stored in tensors.items()}
+
+
+def _of_format(folder: Path, suffix: str, names: Collection[str]) -> dict[str, Stored]:
+    """The shards in the index, or else all files but variants like `model.fp16.…`."""
+    for index in sorted(folder.glob(f"*{suffix}.index.json")):
+        return _of_files(folder, [folder / file for file in _shards(index)], names)
+    files = sorted(folder.glob(f"*{suffix}"))
+    return _of_files(folder, [file for file in files if "." not in file.stem] or files, names)
+
+
+def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> dict[str, Stored]:
+    """Raises UsageError if a name lacks or is in two files. A file that cannot be read does not matter otherwise:
+    trainers leave files beside the weights that hold none."""
+    found: dict[str, tuple[Path, Stored]] = {}
+    problem: UsageError | None = None
     for file in files:
-        yield from _entries(file, set())
-    for folder in () if files else sorted(folders):
-        if (path / folder).is_dir():
-            for name, stored in _entries(path / folder, set()):
-                yield f"{folder}.{name}", stored
+        try:
+            tensors = dict(_read(file))
+        except UsageError as error:
+            problem = problem or error
+            continue
+        if twice := sorted(tensors.keys() & found.keys() & set(names)):
+            both = f"{found[twice[0]][0].name} and {file.name} in {path} both have a tensor {twice[0]!r}"
+            raise UsageError(both, "give one of these files")
+        found |= {name: (file, stored) for name, stored in tensors.items()}
+    if missing := [name for name in names if name not in found]:
+        if problem and not found:
+            raise problem
+        others = f"{len(missing)} of {len(names)} tensors, " if len(missing) > 1 else ""
+        example = f", such as {plain(min(found), 80)}" if found else ""
+        raise UsageError(
+            f"{path} has no tensor {others}{missing[0]!r}" + (f", and {problem}" if problem else ""),
+            f"it has {len(found)} tensors{example}; give the checkpoint of the model that the tier is shaped like",
+        )
+    used = {found[name][0] for name in names}
+    return {name: stored for name, (file, stored) in found.items() if file in used}
+
+
+def _read(path: Path) -> Iterator[tuple[str, Stored]]:
+    """The tensors of a file. Raises UsageError."""
+    try:
+        _refuse_foreign(path)
+        if path.suffix not in _READERS:
+            raise UsageError(f"{path} is not a checkpoint", f"give a folder or a file in {', '.join(_READERS)}")
+        yield from _READERS[path.suffix](path)
+    except OSError as error:
+        raise _unreadable(error, path) from error
+
+
+def _unreadable(error: OSError, path: Path) -> UsageError:
+    return UsageError(f"{error.filename or path} cannot be read: {error.strerror or error}", "give a readable copy")
+
+
+def _listed(names: Iterable[object]) -> str:
+    """The first of the names, as a message lists them."""
+    shown = [plain(str(name), 40) for name in names]
+    more = [f"{len(shown) - MOST_NAMED} more"] if len(shown) > MOST_NAMED else []
+    return ", ".join(shown[:MOST_NAMED] + more) or "nothing"
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -120,20 +195,11 @@ def _refuse_foreign(path: Path) -> None:
         begin = file.read(512).lstrip()
     if not begin:
         raise UsageError(f"{path} is empty", COMPLETE)
-    for bytes_, (what, advice) in _FOREIGN.items():
-        if begin.startswith(bytes_) or begin.lower().startswith(bytes_):
+    for pattern, (what, advice) in _FOREIGN.items():
+        if re.match(pattern, begin, re.IGNORECASE | re.DOTALL):
             raise UsageError(f"{path} is {what}", advice)
-
-
-def _files(folder: Path) -> list[Path]:
-    """A folder's files of one format: the shards in its index, or else all files but variants like `model.fp16.…`."""
-    for suffix in _READERS:
-        for index in sorted(folder.glob(f"*{suffix}.index.json")):
-            return [folder / file for file in _shards(index)]
-        files = sorted(folder.glob(f"*{suffix}"))
-        if files:
-            return [file for file in files if "." not in file.stem] or files
-    return []
+    if path.suffix == ".bin" and path.with_suffix(".xml").exists():
+        raise UsageError(f"{path} has the weights of an OpenVINO model", ORIGINAL)
 
 
 def _shards(index: Path) -> list[str]:
@@ -200,12 +266,15 @@ def _torch(path: Path) -> Iterator[tuple[str, Stored]]:
         raise
     except Exception as error:  # of every kind; torch's words advise options that a user of Mixmark cannot set
         raise UsageError(
-            f"{path} is damaged, or holds other objects than tensors: torch cannot read it as plain tensors",
+            f"{path} is damaged, a TorchScript program, or holds other objects than tensors: torch cannot read it as "
+            "plain tensors",
             f"{COMPLETE}; or save its state_dict() alone, as .safetensors",
         ) from error
     tensors = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else loaded
     if not isinstance(tensors, Mapping):
         raise UsageError(f"{path} holds a {type(tensors).__name__}, not tensors by name", "save a model's state_dict()")
+    if not any(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise UsageError(f"{path} holds no tensors by name, but {_listed(tensors)}", "save its state_dict() alone")
     names = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor):

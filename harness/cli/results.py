@@ -80,7 +80,7 @@ def report(
     "--gate",
     type=Number(0, 100),
     metavar="PCT",
-    help="Exit with 1 if a solo measurement is proven slower than in A by more than PCT %.",
+    help="Exit with 1 if a solo measurement of A is proven slower by more than PCT %, or has no figure.",
 )
 @click.option(
     "--format",
@@ -102,7 +102,8 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     the noise floor that `mixmark selftest` measured at this tier, but at least 1 %.
 
     What cannot be compared is listed with the reason. The exit code is 2 if nothing could be compared, or if --gate
-    found nothing to test.
+    found nothing to test. --gate exits with 1 also if a result is invalid, or lacks a measurement of A or failed it,
+    and names what it could not decide.
 
     \b
     Examples: mixmark compare results/main results/branch --gate 5
@@ -117,21 +118,21 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     forms = registry.find("comparisons")
     (name,) = choose_by_name("format", [form_of(format_, False, as_json)], forms)
     found = compare_machines([(str(path), _judged(path)) for path in results])
-    tested = [(label, test) for label, tests in found.verdicts.items() for test in tests]
-    worse = [(label, test) for label, test in tested if gate is not None and test.proven_slower(gate / 100)]
+    lines = [] if gate is None else [*found.gate(gate / 100)]
     click.echo(forms[name].load()(found), nl=False)  # it may be of another package: all is judged before it runs
+    for _, line in lines:
+        click.echo(f"mixmark: {plain(line)}", err=True)
+    if any(fails for fails, _ in lines):
+        sys.exit(1)
     if not found.comparable:
         raise UsageError(
             "these results have nothing in common to compare", hint="the list of what is not compared says what differs"
         )
-    if gate is not None and not tested:
+    if gate is not None and not any(found.verdicts.values()):
         raise UsageError(
             "--gate found no solo measurement to test",
             hint="it tests equal measurements on devices of the same model and settings",
         )
-    for label, test in worse:
-        click.echo(f"mixmark: {plain(test.label)} of {label} is slower by more than {gate:g} %", err=True)
-    sys.exit(1 if worse else 0)
 
 
 @click.command()

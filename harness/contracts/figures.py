@@ -41,8 +41,9 @@ class Estimate:
 
     @property
     def half_width(self) -> float | None:
-        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %. None if no interval is known."""
-        if self.low is None or self.high is None or self.is_bracket:
+        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %. None if no interval is known, or the
+        estimate is 0, of which nothing is a fraction."""
+        if self.low is None or self.high is None or self.is_bracket or not self.estimate:
             return None
         return (self.high - self.low) / 2 / self.estimate
 
@@ -54,7 +55,7 @@ class Estimate:
         return low, high
 
     def ratio(self, base: Estimate) -> Estimate:
-        """This figure divided by an independent one; without an interval if either figure has none.
+        """This figure divided by an independent one that is not 0; without an interval if either figure has none.
 
         Logarithms are linear near the mean, so the half-widths add in squares.
         """

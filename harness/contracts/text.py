@@ -44,6 +44,11 @@ def _fact(value: object) -> str:
     return "none" if value is None or value == "" else str(value)
 
 
+def unnamed(label: str) -> str:
+    """The label of weights without the name of their file or folder. Weights are the same if these are equal."""
+    return label[max(0, label.rfind("sha256:")) :]
+
+
 def days_between(earlier: str, later: str) -> int | None:
     """The whole days between two times in ISO 8601. None if one is not a time, or only one has a time zone."""
     try:

@@ -1,11 +1,13 @@
-"""Reads a tensor of a suite's weights, rounds it to bf16, and finds values that are not finite.
+"""Reads a tensor of a suite's weights, rounds it to bf16, finds values that are not finite, and names a checkpoint.
 
 bf16 is the upper half of a float32; numpy has no type for it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,7 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Weights
+from mixmark.harness.contracts.text import plain
 
 CHUNK = 1 << 18  # values rounded at a time: 1 MiB, which stays in a core's cache
 
@@ -24,13 +27,17 @@ def read_weight(weights: Weights, name: str) -> npt.NDArray[np.float32]:
     return tensor
 
 
-def refuse_not_finite(weights: Weights) -> None:
-    """Raises UsageError if a value of the weights is NaN or infinite. It reads every tensor once."""
+def checked(weights: Weights, path: str) -> str:
+    """Reads every weight of a checkpoint once. Returns its label: the name of its file or folder, and a hash of the
+    names, shapes and values that were read. Raises UsageError if a value is NaN or infinite."""
+    digest = hashlib.sha256()
     shapes = {name: tuple(map(int, weights.spec(name).shape)) for name in weights.names()}
     buffer = np.empty(max(map(math.prod, shapes.values()), default=0), np.float32)
     for name, shape in shapes.items():
         tensor = buffer[: math.prod(shape)].reshape(shape)
         weights.read(name, tensor)
+        digest.update(f"{name} {shape}\n".encode())
+        digest.update(tensor.data)
         with np.errstate(all="ignore"):
             total = tensor.sum()  # one pass, without a second array
         if not np.isfinite(total) and (wrong := int(np.count_nonzero(~np.isfinite(tensor)))):
@@ -38,6 +45,7 @@ def refuse_not_finite(weights: Weights) -> None:
                 f"{name} has {counted(wrong, 'value')} that {'is' if wrong == 1 else 'are'} NaN or infinite",
                 "give another copy of the checkpoint",
             )
+    return f"{plain(Path(path).name)} sha256:{digest.hexdigest()[:16]}"
 
 
 def round_to_bf16(values: npt.NDArray[np.float32], into: npt.NDArray[np.uint16]) -> None:

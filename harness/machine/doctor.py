@@ -35,6 +35,7 @@ from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
 
 SAMPLE_S = 1.0
+THREAD_VARIABLES = {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS", "TORCH_NUM_THREADS"}
 CPUS = "sys/devices/system/cpu"
 
 
@@ -180,6 +181,17 @@ def cpu_limit(state: Inspected) -> Found:
     return Found("warn", f"the cgroup may use {tightest.cpus:.2f} CPUs, {stopped}", fix)
 
 
+def threads(state: Inspected) -> Found:
+    """Whether a variable of the environment keeps engines from using all cores."""
+    cores = cpus.cores(state.root)
+    given = {name: value for name, value in state.system.environment.items() if name in THREAD_VARIABLES}
+    few = [name for name, value in given.items() if value.isdecimal() and int(value) < cores]
+    if few:
+        message = f"{', '.join(f'{name}={given[name]}' for name in few)}: engines use fewer threads than {cores} cores"
+        return Found("warn", message, f"unset {' '.join(few)}")
+    return Found("ok", "no variable keeps engines from using all cores")
+
+
 def container(state: Inspected) -> Found:
     """Whether Mixmark runs in a container."""
     name = state.system.container
@@ -245,6 +257,7 @@ CHECKS: Mapping[str, Callable[[Inspected], Found]] = {
     "steal": steal,
     "swap": swap,
     "cpu limit": cpu_limit,
+    "threads": threads,
     "container": container,
     "energy counters": energy_counters,
     "watchable": watchable,

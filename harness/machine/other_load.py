@@ -16,6 +16,7 @@ from mixmark.harness.judge.evidence import MUCH_FOREIGN
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.machine.counters import MachineCounters, between, kernel_threads
 from mixmark.harness.resources import cpus
+from mixmark.harness.resources.psutils import known
 
 SAMPLE_S = 2.0
 IDLE_SAMPLES = 2  # in a row, for an idle machine
@@ -70,7 +71,7 @@ def load_of(conditions: Conditions, names: Mapping[str, float] | None = None) ->
 def processes() -> Mapping[int, tuple[str, float]]:
     """The name and the CPU time in seconds of each process that can be seen, but this one and the kernel's threads."""
     found, kernel = {}, kernel_threads()
-    for each in psutil.process_iter(["name", "cpu_times"]):
+    for each in known(lambda: [*psutil.process_iter(["name", "cpu_times"])], ()):
         if each.info["cpu_times"] and each.pid != os.getpid() and each.pid not in kernel:
             found[each.pid] = (plain(each.info["name"] or "?", 40), sum(each.info["cpu_times"][:2]))
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from mixmark.harness.contracts.schema import PowerSource
 from mixmark.harness.resources.files import ROOT, integer, line
+from mixmark.harness.resources.psutils import known
 
 SUPPLIES = "sys/class/power_supply"
 ADAPTERS = ("Mains", "USB", "Wireless")
@@ -47,9 +47,7 @@ def _rests(battery: Path) -> bool:
 
 def _elsewhere() -> PowerSource | None:
     """The source on a system without Linux's files, which does not report whether a battery is charged."""
-    battery = None
-    with suppress(AttributeError, OSError, RuntimeError):  # psutil lacks it on some systems, and fails on odd ones
-        battery = psutil.sensors_battery()
+    battery = known(lambda: psutil.sensors_battery(), None)  # psutil lacks it on some systems
     if battery is None or battery.power_plugged is None:
         return None
     return "mains" if battery.power_plugged else "battery"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import secrets
 import sys
@@ -29,6 +28,7 @@ from mixmark.harness.contracts.schema import (
     System,
     Tier,
 )
+from mixmark.harness.contracts.text import plain, unnamed
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
 from mixmark.harness.machine import cpu_slices, noise_floor, processor
 from mixmark.harness.machine.accelerators import Accelerators
@@ -220,14 +220,14 @@ class Workbench:
         if changed := sorted(path for path, _ in before.code.items() ^ sealed.own().files.items()):
             raise UsageError(f"the run began with another {changed[0]}", "resume it with the same files of Mixmark")
         targets = {(target.device.id, target.adapter) for target in self.found.targets}
-        now = {(each.name, each.version, each.weights) for each in self.suites.workloads}
+        now = {(each.name, each.version, unnamed(each.weights)) for each in self.suites.workloads}
         for route in (share.route for phase in before.phases for task in phase.tasks for share in task.shares):
             if (route.device, route.adapter) not in targets:
                 raise UsageError(
                     f"the run began with {route.device} by {route.adapter}, which is not here now",
                     hint="resume it where it began, with the same --adapter, --config and --split-cpu",
                 )
-            if not route.hosted and (route.suite, route.suite_version, route.weights) not in now:
+            if not route.hosted and (route.suite, route.suite_version, unnamed(route.weights)) not in now:
                 raise UsageError(
                     f"the run began with {route.suite} {route.suite_version} and its weights: {route.weights}; "
                     "now they differ",
@@ -320,7 +320,6 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
         except MixmarkError as error:
             absent.append(Absent(kind="suite", name=name, reason=str(error)))
             continue
-        label = checkpoint_label(checkpoints[name]) if name in checkpoints else "synthetic"
         configured = config.suites.get(name, {})
         if configured:
             try:
@@ -330,7 +329,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
             except Exception as error:  # whatever a plugin raises
                 raise UsageError(f"[suite.{name}] in the configuration: {error_text(error)}") from error
         scenarios = cast(tuple[ScenarioName, ...], described.scenarios)
-        workloads.append(Workload(name, described.version, scenarios, configured, label))
+        workloads.append(Workload(name, described.version, scenarios, configured))
         facts[name] = SuiteFacts(
             name=name,
             version=described.version,
@@ -350,21 +349,29 @@ def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: 
     return Workbench(config, choose_adapters(adapters, config), suites, found)
 
 
-def check_checkpoints(suites: Suites, tier: Tier) -> None:
-    """Reads every weight of each checkpoint once, in a process of its own, before anything is measured with it. Raises
-    UsageError."""
+def check_checkpoints(suites: Suites, tier: Tier) -> Suites:
+    """Reads every weight of each checkpoint once, in a process of its own, before anything is measured with it. Returns
+    the suites with the labels of their weights. Raises UsageError."""
+    labels: dict[str, str] = {}
+    absent = [*suites.absent]
     for name, options in suites.options.items():
-        if not (path := options.get("weights")):
+        if "weights" not in options:
             continue
-        plugin, files = suites.plugins[name], _files_of(Path(path))
+        plugin = suites.plugins[name]
         choice = messages.SuiteChoice(name=name, spec=plugin.spec, tier=tier, options=dict(options))
         process = SuiteProcess(plugin)
         try:
-            process.check_weights(choice, sum(each.stat().st_size for each in files))
+            labels[name], unused = process.check_weights(choice)
         except MixmarkError as error:
             raise UsageError(f"--weights {name}: {error}", error.hint) from error
         finally:
             process.end()
+        if unused:
+            tensors = f"{plain(unused[0], 80)}{f' and {len(unused) - 1} more' if unused[1:] else ''}"
+            reason = f"the suite's network has no {tensors} of the checkpoint: its outputs may not be the model's"
+            absent.append(Absent(kind="weights", name=name, reason=reason))
+    workloads = [replace(each, weights=labels.get(each.name, each.weights)) for each in suites.workloads]
+    return replace(suites, workloads=workloads, absent=tuple(absent))
 
 
 def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict[str, Path]:
@@ -375,31 +382,12 @@ def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict
         if not equals:
             raise UsageError(f"--weights {each!r} has no suite", hint="give it as SUITE=PATH, e.g. llm=./Llama-3.2-1B")
         choose_by_name("suite", [name], suites)
-        if not Path(path).exists():
-            raise UsageError(f"--weights {name}: there is no {path}", hint="give a checkpoint file or folder")
-        found[name] = Path(path).resolve()
+        try:
+            found[name] = Path(path).resolve(strict=True)
+        except OSError as error:
+            message = f"--weights {name}: {path} cannot be read: {error.strerror}"
+            raise UsageError(message, hint="give a checkpoint file or folder") from error
     return found
-
-
-def checkpoint_label(path: Path) -> str:
-    """Names a checkpoint without its folder: a hash of its file names, their sizes and the first and last MiB of each.
-
-    It is no hash of every byte, which would take minutes for a large checkpoint.
-    """
-    files = _files_of(path)
-    digest = hashlib.sha256()
-    for each in files:
-        size = each.stat().st_size
-        digest.update(f"{each.relative_to(path) if path.is_dir() else each.name} {size}\n".encode())
-        with each.open("rb") as file:
-            digest.update(file.read(1 << 20))
-            file.seek(max(0, size - (1 << 20)))
-            digest.update(file.read(1 << 20))
-    return f"{path.name} sampled-sha256:{digest.hexdigest()[:16]}"
-
-
-def _files_of(checkpoint: Path) -> list[Path]:
-    return sorted(each for each in checkpoint.rglob("*") if each.is_file()) if checkpoint.is_dir() else [checkpoint]
 
 
 def command_line() -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,7 @@ from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
 from mixmark.harness.resources import memory
+from mixmark.harness.resources.psutils import UNKNOWN, known
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.load_generator import made_ahead
@@ -335,15 +337,15 @@ def _warm(
 def _check_helpers(pids: Sequence[int]) -> None:
     """Raises WorkerFailed if a runner names a process as its helper that cannot be one. The load of a helper counts as
     the run's own: a runner that named the first process of the system would hide all other load."""
-    ancestors = {parent.pid for parent in psutil.Process().parents()}
+    ancestors = {parent.pid for parent in known(lambda: psutil.Process().parents(), ())}
     for pid in pids:
         hint = "name the processes that compute for it"
         if pid == 1 or pid == os.getpid() or pid in ancestors:
             reason = "it is the harness or started it, so its load cannot be told from the harness's own"
             hint = "start mixmark from another process than the one that computes"
-        elif not psutil.pid_exists(pid):
+        elif (process := known(partial(psutil.Process, pid), None)) is None:
             reason = "there is no such process"
-        elif psutil.Process(pid).ppid() == 0:
+        elif known(process.ppid, None) == 0:
             reason = "it is of the system"
         else:
             continue
@@ -414,7 +416,7 @@ def _outside(pids: Iterable[int]) -> tuple[str, ...]:
     taken now, because a helper may be gone when the worker ends."""
     found = []
     for pid in dict.fromkeys(pids):
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(*UNKNOWN):
             helper = psutil.Process(pid)
             if os.getpid() not in {parent.pid for parent in helper.parents()}:
                 found.append(plain(helper.name(), orphans.MAX_NAME))

@@ -166,7 +166,9 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     folders = _folders(request)
     for folder in () if resumed else folders.values():
         store.refuse_used(folder)
-    setup.check_checkpoints(suites, request.tier)
+    suites = setup.check_checkpoints(suites, request.tier)
+    weights = {each.name: each.weights for each in suites.workloads}
+    workloads = tuple(replace(each, weights=weights[each.name]) for each in workloads)
     run = PreparedRun(request, resumed, config, suites, workloads, mix, folders, clean=clean)
     run = replace(run, experiments=_prepared(run))
     if request.devices and not request.machines and not resumed:

@@ -86,8 +86,11 @@ class Stage:
         return 0
 
     def to_come(self, run: Outlook) -> Iterable[Shares]:
-        """The shares of each phase that it will plan, for the expected time."""
-        return [run.shares_of_mix] * (self.rounds(run) - len(run.of(self.name)))
+        """The shares of each phase that it will plan, for the expected time: as those of its last phase, or first those
+        of the mix."""
+        planned = run.of(self.name)
+        shares = planned[-1].shares if planned else run.shares_of_mix
+        return [shares] * (self.rounds(run) - len(planned))
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         """How long the meters read the idle machine before its phase, and again after it."""

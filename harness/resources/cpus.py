@@ -17,6 +17,7 @@ import psutil
 from mixmark.harness.resources import cgroups
 from mixmark.harness.resources.cgroups import CpuQuota
 from mixmark.harness.resources.files import ROOT, line
+from mixmark.harness.resources.psutils import known
 
 CPUS = "sys/devices/system/cpu"
 SIBLINGS = ("core_cpus_list", "thread_siblings_list")  # the first since Linux 5.3
@@ -55,7 +56,7 @@ def cores(root: Path = ROOT) -> int:
     mine = usable()
     if all(core_of(thread, root) for thread in mine):
         return _within_quota(len(by_core(mine, root)), root)
-    return _within_quota(min(len(mine), psutil.cpu_count(logical=False) or len(mine)), root)
+    return _within_quota(min(len(mine), known(lambda: psutil.cpu_count(logical=False), None) or len(mine)), root)
 
 
 def thread_variables(pinned: int = 0) -> dict[str, str]:

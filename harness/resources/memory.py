@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import psutil
 from mixmark.harness.resources import cgroups
 from mixmark.harness.resources.cpus import listed
 from mixmark.harness.resources.files import ROOT, table
+from mixmark.harness.resources.psutils import known
 
 NODES = "sys/devices/system/node"
 
@@ -17,10 +19,7 @@ NODES = "sys/devices/system/node"
 def total_bytes(root: Path = ROOT) -> int | None:
     """The machine's memory, or if that is less the memory of the NUMA nodes that this process may use or the limit of
     the tightest control group; None if not known."""
-    total = installed_bytes(root)
-    if total is None and root == ROOT:
-        total = int(psutil.virtual_memory().total)
-    limits = (total, _of_nodes(root, "MemTotal"), *cgroups.memory_limits(root))
+    limits = (installed_bytes(root), _of_nodes(root, "MemTotal"), *cgroups.memory_limits(root))
     return min((limit for limit in limits if limit and limit > 0), default=None)
 
 
@@ -29,15 +28,17 @@ def available_bytes(root: Path = ROOT) -> int:
     groups of this process."""
     available = _bytes(table(root / "proc/meminfo").get("MemAvailable"))
     if available is None:
-        available = int(psutil.virtual_memory().available)
+        pages = known(lambda: os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0)  # Windows lacks the call
+        available = known(lambda: int(psutil.virtual_memory().available), pages)
     if (on_nodes := _of_nodes(root, "MemFree", "Inactive(file)")) is not None:
         available = min(available, on_nodes)
     return max(0, min((available, *cgroups.memory_headrooms(root))))
 
 
 def installed_bytes(root: Path = ROOT) -> int | None:
-    """The machine's memory as the kernel reports it; None if it does not."""
-    return _bytes(table(root / "proc/meminfo").get("MemTotal"))
+    """The machine's memory; None if not known."""
+    found = _bytes(table(root / "proc/meminfo").get("MemTotal"))
+    return known(lambda: int(psutil.virtual_memory().total), None) if found is None and root == ROOT else found
 
 
 def swap_bytes(root: Path = ROOT) -> int | None:

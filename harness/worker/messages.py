@@ -353,8 +353,9 @@ class SuiteCalls(Protocol):
 
     def gate(self, *, suite: SuiteChoice, precision: Precision) -> Gate | None: ...
 
-    def check_weights(self, *, suite: SuiteChoice) -> None:
-        """Reads every weight once. Raises UsageError if one cannot be read, or is NaN or infinite."""
+    def check_weights(self, *, suite: SuiteChoice) -> tuple[str, tuple[str, ...]]:
+        """Reads every weight once. Returns the label of the checkpoint, and its tensors that the suite does not use.
+        Raises UsageError if a weight cannot be read, or is NaN or infinite."""
 
 
 DOING: Mapping[str, str] = {

@@ -41,6 +41,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.plan.policies import Seconds
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources.psutils import UNKNOWN
 from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
@@ -56,7 +57,7 @@ from mixmark.harness.worker.services import described
 
 LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk
 CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
-SLOWEST_BYTES_PER_S = 10e6  # of a folder on a network
+CHECKPOINT_S = 3600.0  # to read one from a folder on a network
 WATCHING_S = 60.0  # a watcher's caller gives up before
 LONGEST_BYTES = 1 << 20  # of a line from a plugin: to parse a longer one would stop this process for long
 CPU_TIME = 2  # the clock of a process, of all of its threads, as clock_getcpuclockid(3) numbers it
@@ -133,7 +134,7 @@ class PluginProcess:
     def cpu_ns(self) -> int:
         """The CPU time of the process so far, by which its calls are paced; of one that has ended, as it was last read.
         What a run shows is counted in `machine.counters`."""
-        with suppress(OSError, psutil.Error):
+        with suppress(*UNKNOWN):
             if sys.platform == "linux":
                 self._cpu_ns = time.clock_gettime_ns(~self.pid << 3 | CPU_TIME)
             else:
@@ -290,10 +291,9 @@ class SuiteProcess(PluginProcess):
         latency = self.call(SuiteCalls.build, LOADING_S, suite=choice)
         return _RemoteSuite(self, choice, self._description.version, self._description.unit, latency)
 
-    def check_weights(self, choice: SuiteChoice, size_bytes: int) -> None:
-        """Reads every weight once. Raises UsageError if one cannot be read, or is NaN or infinite. size_bytes: of the
-        files."""
-        self.call(SuiteCalls.check_weights, LOADING_S + size_bytes / SLOWEST_BYTES_PER_S, suite=choice)
+    def check_weights(self, choice: SuiteChoice) -> tuple[str, tuple[str, ...]]:
+        """See `SuiteCalls.check_weights`."""
+        return self.call(SuiteCalls.check_weights, CHECKPOINT_S, suite=choice)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from mixmark.harness.contracts.schema import (
     LatencyLimits,
     Precision,
 )
-from mixmark.harness.contracts.weights import refuse_not_finite
+from mixmark.harness.contracts.weights import checked
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
@@ -133,8 +133,9 @@ class SuiteService(SuiteCalls):
     def gate(self, *, suite: SuiteChoice, precision: Precision) -> Gate | None:
         return self._of(suite).gate(precision)
 
-    def check_weights(self, *, suite: SuiteChoice) -> None:
-        refuse_not_finite(self._of(suite).weights())
+    def check_weights(self, *, suite: SuiteChoice) -> tuple[str, tuple[str, ...]]:
+        weights = self._of(suite).weights()
+        return checked(weights, suite.options["weights"]), tuple(getattr(weights, "unused", ()))
 
 
 def described(suite: Any) -> messages.SuiteDescription:

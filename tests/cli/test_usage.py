@@ -36,7 +36,7 @@ def shell(tmp_path: Path) -> Shell:
         (["--adapter", "touch"], "there is no adapter 'touch'"),
         (["--tier", "huge"], "'huge' is not one of"),
         (["--weights", "llm"], "has no suite"),
-        (["--weights", "llm=/none"], "there is no /none"),
+        (["--weights", "llm=/none"], "--weights llm: /none cannot be read: No such file"),
         (["--config", "none.toml"], "cannot read the configuration none.toml"),
         (["--precision", "int4"], "nothing is left to run"),
         (["--rate", "5"], "add --scenario server"),

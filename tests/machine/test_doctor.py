@@ -16,6 +16,7 @@ from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.machine import doctor
 from mixmark.harness.machine.counters import MachineCounters
 from mixmark.harness.machine.doctor import checks
+from mixmark.harness.resources import cpus
 from tests.machine.nvml import GPU, FakeNvml
 from tests.machine.test_counters import counted, process, quiet, write
 from tests.marks import linux
@@ -26,6 +27,7 @@ CPU = "sys/devices/system/cpu"
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(driver=False))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 def check(root: Path, name: str, files: Mapping[str, str] = {}, during: Mapping[str, str] = {}) -> Check:
@@ -33,6 +35,18 @@ def check(root: Path, name: str, files: Mapping[str, str] = {}, during: Mapping[
     write(quiet(root), dict(files))
     found = {each.name: each for each in checks(root, wait=lambda seconds: write(root, dict(during)), floors=dict)}
     return found[name]
+
+
+def test_a_variable_that_leaves_cores_idle_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpus, "cores", lambda root: 4)
+    assert check(tmp_path, "threads").state == "ok"
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert check(tmp_path, "threads").state == "ok"
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("MKL_NUM_THREADS", "2")
+    found = check(tmp_path, "threads")
+    assert (found.state, found.fix) == ("warn", "unset OMP_NUM_THREADS MKL_NUM_THREADS")
+    assert found.message == "OMP_NUM_THREADS=1, MKL_NUM_THREADS=2: engines use fewer threads than 4 cores"
 
 
 GOOD: list[tuple[str, dict[str, str], str]] = [
@@ -222,7 +236,7 @@ def test_a_hypervisor_that_takes_time(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_a_machine_that_says_nothing_is_unknown_and_never_ok(tmp_path: Path) -> None:
     found = {each.name: each for each in checks(tmp_path, wait=lambda seconds: None, floors=dict)}
     said = {name for name, each in found.items() if each.state != "unknown"}
-    assert said == {"cpu limit", "container", "noise floor"}  # where none is seen, none is
+    assert said == {"cpu limit", "threads", "container", "noise floor"}  # where none is seen, none is
     assert found["watchable"].fix == "sudo grubby --update-kernel=ALL --args=psi=1"
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Route
+from mixmark.harness.contracts.text import unnamed
 from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment
@@ -96,7 +99,20 @@ def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> Non
     file = tmp_path / "written.safetensors"
     write_checkpoint(registry.load_suite("resnet50", "smoke"), file)
     asked = RunRequest(tier="smoke", suites=("resnet50",), weights=(f"resnet50={file}",), out=tmp_path / "out")
-    assert request.prepare(asked).suites.workloads
+    prepared = request.prepare(asked)
+    [workload] = prepared.workloads
+    assert re.fullmatch("written.safetensors sha256:[0-9a-f]{16}", workload.weights)
+    assert {each.weights for each in prepared.suites.workloads} == {"synthetic", workload.weights}
+    assert [each.label for each in prepared.suites.absent] == []
+    other = tmp_path / "copy"
+    other.mkdir()
+    tensors = load_file(file)
+    save_file({**tensors, "fc.scale": tensors["fc.bias"]}, other / "any.safetensors")
+    copied = request.prepare(replace(asked, weights=(f"resnet50={other}",)))
+    assert unnamed(copied.workloads[0].weights) == unnamed(workload.weights)
+    [unused] = copied.suites.absent
+    assert unused.label == "weights resnet50"
+    assert unused.reason.startswith("the suite's network has no fc.scale of the checkpoint: ")
 
     content = file.read_bytes()
     damaged = {content[:-4] + b"\0\0\xc0\x7f": "has 1 value that is NaN", content[:-4]: "whole", b"<html>": "web page"}

@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec
+from mixmark.harness.contracts.text import unnamed
+from mixmark.harness.contracts.weights import checked
 from mixmark.harness.contracts.weights import read_weight as read
-from mixmark.harness.contracts.weights import refuse_not_finite
 from mixmark.suites.checkpoints import checkpoint
 
 Floats = npt.NDArray[np.float32]
@@ -84,7 +85,7 @@ def test_torch_files_are_read_as_data(tmp_path: Path, suffix: str, nested: bool,
 def refused(path: Path, specs: Mapping[str, Spec] = SPECS) -> str:
     """What is said of a checkpoint, in one line."""
     with pytest.raises(UsageError) as refusal:
-        refuse_not_finite(checkpoint(path, specs))
+        checked(checkpoint(path, specs), str(path))
     assert "\n" not in f"{refusal.value}{refusal.value.hint}" and refusal.value.hint
     return f"{refusal.value}; {refusal.value.hint}"
 
@@ -96,7 +97,10 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     assert "2 of 2 tensors" in refused(path, {"c": Spec((1,)), "d": Spec((1,))})
     assert "there is no checkpoint at" in refused(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    assert "it has 0 tensors;" in refused(tmp_path / "empty")
+    assert "no file of weights (.safetensors, .bin, .pt, .pth), but nothing" in refused(tmp_path / "empty")
+    (tmp_path / "empty" / "original").mkdir()
+    (tmp_path / "empty" / "config.json").write_text("{}")
+    assert "but config.json, original; give the file or the folder" in refused(tmp_path / "empty")
 
 
 def test_a_type_that_is_no_float_is_refused_before_a_value_is_read(tmp_path: Path) -> None:
@@ -112,7 +116,10 @@ FOREIGN = {
     "html": (b"<HTML>" + bytes(4096), "a web page"),
     "empty": (b"", "is empty"),
     "gzip": (b"\x1f\x8b\x08" + bytes(200), "gzip"),
-    "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(64), "a GGUF file"),
+    "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(64), "a GGUF or GGML file"),
+    "whisper.cpp": (b"lmgg" + bytes(64), "a GGUF or GGML file"),
+    "ctranslate2": (struct.pack("<IH", 6, 12) + b"WhisperSpec\0" + bytes(64), "a model of CTranslate2"),
+    "keras": (b"\x89HDF\r\n\x1a\n" + bytes(64), "an HDF5 file"),
 }
 
 
@@ -126,6 +133,64 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, suffix: str, content: b
     folder.mkdir()
     path.rename(folder / path.name)
     assert said in refused(folder)
+
+
+def test_the_weights_of_an_openvino_model_are_named(tmp_path: Path) -> None:
+    (tmp_path / "openvino_model.bin").write_bytes(A.tobytes())
+    (tmp_path / "openvino_model.xml").write_text("<net/>")
+    assert "openvino_model.bin has the weights of an OpenVINO model" in refused(tmp_path)
+
+
+def test_a_public_repository_that_is_cloned_whole_is_read_in_its_folders(tmp_path: Path) -> None:
+    """With the weights of other software at its root, which has them under other names, or as pointers only."""
+    specs = {"unet.a": Spec((2, 3)), "vae.b": Spec((2,))}
+    save(tmp_path / "unet" / "model.safetensors", {"a": A})
+    save(tmp_path / "vae" / "model.safetensors", {"b": B})
+    root = save(tmp_path / "v1-5-pruned.safetensors", {"model.diffusion_model.a": A})
+    assert (read(checkpoint(tmp_path, specs), "unet.a") == A).all()
+    root.write_bytes(LFS)
+    assert (read(checkpoint(tmp_path, specs), "vae.b") == B).all()
+    (tmp_path / "vae" / "model.safetensors").write_bytes(LFS)
+    assert "vae/model.safetensors is a pointer of git-lfs" in refused(tmp_path, specs)
+    save(root, {"unet.a": A + 1, "vae.b": B})
+    assert (read(checkpoint(tmp_path, specs), "unet.a") == A + 1).all(), "the files that have everything"
+
+
+class Arguments:
+    """What a trainer saves beside weights."""
+
+
+@pytest.mark.parametrize("beside", [Arguments(), {"state": {0: {"step": 3}}, "param_groups": []}, 3, LFS])
+def test_what_a_trainer_leaves_beside_the_weights_is_not_read(tmp_path: Path, beside: Any) -> None:
+    torch.save({"a": torch.from_numpy(A), "b": torch.from_numpy(B)}, tmp_path / "pytorch_model.bin")
+    left = tmp_path / "optimizer.bin"
+    torch.save(beside, left) if beside is not LFS else left.write_bytes(LFS)
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all()
+    said = refused(tmp_path, {**SPECS, "c": Spec((1,))})
+    assert f"{tmp_path} has no tensor 'c', and {left} " in said, "the tensor may be in it"
+    assert "it has 2 tensors, such as a; give the checkpoint of" in said
+
+
+def test_a_format_that_lacks_tensors_does_not_hide_one_that_has_them(tmp_path: Path) -> None:
+    save(tmp_path / "adapter.safetensors", {"lora": A})
+    torch.save({"a": torch.from_numpy(A), "b": torch.from_numpy(B)}, tmp_path / "pytorch_model.bin")
+    assert list(checkpoint(tmp_path, SPECS).names()) == ["a", "b"]
+
+
+def test_two_files_with_the_same_tensor_are_refused(tmp_path: Path) -> None:
+    for version in (1, 2):
+        save(tmp_path / f"resnet50-v{version}.safetensors", {"a": A + version, "b": B})
+    assert "resnet50-v1.safetensors and resnet50-v2.safetensors" in refused(tmp_path)
+    assert (read(checkpoint(tmp_path / "resnet50-v2.safetensors", SPECS), "a") == A + 2).all()
+    assert "both have a tensor 'a'; give one of these files" in refused(tmp_path)
+
+
+def test_the_keys_of_a_file_without_tensors_are_named(tmp_path: Path) -> None:
+    """As OpenAI saves Whisper."""
+    torch.save({"dims": {"n_mels": 80}, "model_state_dict": {"a": torch.from_numpy(A)}}, tmp_path / "base.pt")
+    assert "no tensors by name, but dims, model_state_dict; save its state_dict() alone" in refused(tmp_path)
+    torch.save({str(at): at for at in range(7)}, tmp_path / "base.pt")
+    assert "but 0, 1, 2, 3, 4, 2 more; save" in refused(tmp_path)
 
 
 def header(entries: object, data: bytes = b"") -> bytes:
@@ -238,6 +303,33 @@ def test_a_float64_beyond_float32_is_not_finite(tmp_path: Path) -> None:
     assert refused(tmp_path, {"b": Spec((2,))}).startswith("b has 1 value ")
 
 
-def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
+def test_the_label_is_of_what_is_read_alone(tmp_path: Path) -> None:
+    def label(name: str, dtype: torch.dtype = torch.float32, **tensors: Floats) -> str:
+        save(tmp_path / name / "m.safetensors", tensors, dtype)
+        return checked(checkpoint(tmp_path / name, SPECS), str(tmp_path / name))
+
+    first = label("first", a=A, b=B)
+    assert first == "first sha256:230b1c420cb239a7"
+    (tmp_path / "first" / "README.md").write_text("changed")
+    same = [label("first", a=A, b=B), label("renamed", a=A, b=B, more=B), label("half", torch.bfloat16, a=A, b=B)]
+    assert {unnamed(each) for each in same} == {unnamed(first)} == {"sha256:230b1c420cb239a7"}
+    other = A.copy()
+    other[1, 1] += 1
+    assert unnamed(label("other", a=other, b=B)) != unnamed(first)
+    assert [unnamed(each) for each in ("synthetic", "hosted: model 1")] == ["synthetic", "hosted: model 1"]
+
+
+def test_tensors_of_the_files_that_the_network_lacks_are_known(tmp_path: Path) -> None:
+    save(tmp_path / "m.safetensors", {"a": A, "b": B, "lm_head.weight": A})
+    save(tmp_path / "other.safetensors", {"adapter": A})
+    read_only: Any = checkpoint(tmp_path, SPECS)
+    assert read_only.unused == ["lm_head.weight"], "the other file is not read"
+
+
+def test_a_file_that_may_not_be_read_is_named_if_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m.safetensors").symlink_to(tmp_path / "gone.safetensors")
-    assert "m.safetensors" in refused(tmp_path)
+    assert "m.safetensors cannot be read: No such file" in refused(tmp_path)
+    save(tmp_path / "n.safetensors", {"a": A, "b": B})
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all()
+    monkeypatch.setattr(Path, "iterdir", lambda folder: (_ for _ in ()).throw(PermissionError(13, "denied", folder)))
+    assert f"{tmp_path} cannot be read: denied" in refused(tmp_path)

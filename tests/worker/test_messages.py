@@ -113,7 +113,7 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (SuiteCalls, SuiteCalls.units, {"suite": NULL, "batch": 2}, 2),
     (SuiteCalls, SuiteCalls.costs, {"suite": NULL, "precision": "fp32", "batch": 2}, (COST,)),
     (SuiteCalls, SuiteCalls.gate, {"suite": NULL, "precision": "fp32"}, None),
-    (SuiteCalls, SuiteCalls.check_weights, {"suite": NULL}, None),
+    (SuiteCalls, SuiteCalls.check_weights, {"suite": NULL}, ("a sha256:1", ("lm_head.weight",))),
     (ParentCalls, ParentCalls.stage, {"name": "loading"}, None),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
     (ParentCalls, ParentCalls.first_yielded, {"serial": 0, "units": 1, "digest": "00ff"}, None),

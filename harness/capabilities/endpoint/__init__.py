@@ -31,6 +31,7 @@ from mixmark.harness.contracts.errors import (
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, HOST_PROCESSOR, Device
+from mixmark.harness.resources.psutils import known
 
 OPTIONS = ("url", "model", "api", "precision", "device", "key_env", "concurrency")
 NEEDED = OPTIONS[:4]
@@ -187,10 +188,7 @@ class StreamRunner:
 
 def listening(address: Address) -> tuple[int, ...]:
     """The processes of this machine that listen at an address and that this user may see."""
-    try:
-        found = psutil.net_connections("tcp")
-    except (psutil.Error, OSError):
-        return ()
+    found = known(lambda: psutil.net_connections("tcp"), ())
     pids = {entry.pid for entry in found if entry.status == psutil.CONN_LISTEN and entry.laddr[1:] == (address.port,)}
     return tuple(sorted(pid for pid in pids if pid is not None))
 
@@ -199,10 +197,7 @@ def cores(pid: int) -> frozenset[int]:
     """The cores that a process may run on; empty if unknown."""
     if sys.platform == "darwin":  # macOS has no affinity
         return frozenset()
-    try:
-        return frozenset(psutil.Process(pid).cpu_affinity() or ())
-    except psutil.Error:
-        return frozenset()
+    return known(lambda: frozenset(psutil.Process(pid).cpu_affinity() or ()), frozenset())
 
 
 def _one_of(options: Mapping[str, str], name: str, known: Mapping[str, Any]) -> Any:

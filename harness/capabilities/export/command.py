@@ -87,7 +87,6 @@ def export(
     from mixmark.harness.contracts.errors import UsageError, choose_by_name
     from mixmark.harness.contracts.schema import WeightClass, weight_class
     from mixmark.harness.machine import config as configuration
-    from mixmark.harness.machine import setup
     from mixmark.harness.plugins import registry
 
     held = weight_class(precision)
@@ -103,7 +102,6 @@ def export(
         suite=suites[suite],
         tier=tier,
         options={**configuration.load(config).suites.get(suite, {}), **checkpoint},
-        weights=setup.checkpoint_label(weights) if weights else "synthetic",
         format=formats[format_name],
         precision=precision,
         weight_class=chosen,

@@ -28,7 +28,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError, explained
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Adapter, Suite, Use
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, WeightClass, weight_class
-from mixmark.harness.contracts.weights import refuse_not_finite
+from mixmark.harness.contracts.weights import checked
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -53,8 +53,6 @@ class ExportRequest:
     suite: Plugin
     tier: str
     options: Mapping[str, str]
-    weights: str
-    """`synthetic`, or the name of a checkpoint."""
     format: Plugin
     precision: str
     """What the weights are held in."""
@@ -94,8 +92,8 @@ def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None])
         _refuse_without_memory(suite)
         list(_reference().discover())  # raises PluginError where torch is not installed
     weights = suite.weights()
-    if request.weights != "synthetic":
-        refuse_not_finite(weights)
+    checkpoint = request.options.get("weights")
+    label = checked(weights, checkpoint) if checkpoint else "synthetic"
     values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())
     size_bytes = values * BITS_PER_WEIGHT[request.precision] // 8
     free_bytes = shutil.disk_usage(folder).free
@@ -120,7 +118,7 @@ def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None])
         "suite": suite.name,
         "suite_version": suite.version,
         "tier": suite.tier,
-        "weights": request.weights,
+        "weights": label,
         "weight_class": request.weight_class,
         "format": request.format.name,
         "precision": request.precision,

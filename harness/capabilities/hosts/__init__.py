@@ -77,15 +77,16 @@ class SeveralHosts(Machines):
     def open(self, run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
         from mixmark.harness.capabilities.hosts.executor import Cluster
         from mixmark.harness.capabilities.hosts.messages import HostQuery
-        from mixmark.harness.machine.setup import Workbench, checkpoint_paths
+        from mixmark.harness.machine.setup import Workbench
         from mixmark.harness.measure.request import MeasuredMachine
 
         request = run.request
-        checkpoints = checkpoint_paths(request.weights, run.suites.plugins)  # absolute: agents have other folders
         query = HostQuery(
             adapters=request.adapters,
             tier=request.tier,
-            weights=tuple(f"{name}={path}" for name, path in checkpoints.items()),
+            weights=tuple(
+                f"{name}={each['weights']}" for name, each in run.suites.options.items() if "weights" in each
+            ),
             split_cpu=request.split_cpu,
             seed=request.seed,
             timeout_s=request.timeout_s,

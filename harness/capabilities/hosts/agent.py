@@ -8,7 +8,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from mixmark.harness.plugins.experiments import installed
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.resources import clock
+from mixmark.harness.resources.psutils import known
 from mixmark.harness.worker.calls import Call, Garbled, P, read, serve, write_call
 from mixmark.harness.worker.messages import StageName
 from mixmark.harness.worker.plugin_process import end_all
@@ -116,9 +117,8 @@ class Agent(AgentCalls):
 
     def _end(self) -> None:
         """Ends the workers and this process. Nothing can be reported any more."""
-        for child in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error):
-                child.kill()
+        for child in known(lambda: psutil.Process().children(recursive=True), ()):
+            known(child.kill, None)
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
 
@@ -165,8 +165,8 @@ class Agent(AgentCalls):
         own = configuration.load(self._config_path)
         self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
         self._adapters = query.adapters
-        suites = setup.load_suites(self._config, query.tier, query.weights)
-        setup.check_checkpoints(suites, query.tier)
+        loaded = setup.load_suites(self._config, query.tier, query.weights)
+        suites = setup.check_checkpoints(loaded, query.tier)
         bench = setup.prepare(self._config, suites, query.adapters, query.split_cpu)
         self._devices = bench.found.devices
         self._bench = bench.equipment(query.seed, query.timeout_s)

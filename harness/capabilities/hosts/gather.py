@@ -14,7 +14,7 @@ from mixmark.harness.capabilities.hosts.messages import AgentCalls
 from mixmark.harness.contracts.device_ids import local, on
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Environment, Hosts
-from mixmark.harness.contracts.text import Reason
+from mixmark.harness.contracts.text import Reason, unnamed
 from mixmark.harness.machine.devices import Found
 from mixmark.harness.plan.phases import Target, Workload
 
@@ -78,7 +78,7 @@ def _suite_problem(description: messages.HostDescription, workloads: Sequence[Wo
             return f"it has no suite {wanted.name}"
         if found.version != wanted.version:
             return f"it has version {found.version} of the suite {wanted.name}, and this host {wanted.version}"
-        if found.weights != wanted.weights:
+        if unnamed(found.weights) != unnamed(wanted.weights):
             return f"its weights of {wanted.name} are {found.weights}, and this host's are {wanted.weights}"
     return None
 

@@ -12,6 +12,7 @@ import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.machine.machine_lock import Holder, Taken, hold
+from mixmark.harness.resources.psutils import known
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -19,7 +20,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 def identity() -> str:
     """Identifies this machine until it is restarted: equal in all its processes, and different on every other machine.
     It names no machine, and appears in no result."""
-    boot = BOOT.read_bytes() if BOOT.is_file() else str(psutil.boot_time()).encode()
+    boot = BOOT.read_bytes() if BOOT.is_file() else str(known(psutil.boot_time, 0)).encode()
     return hashlib.sha256(boot).hexdigest()
 
 

@@ -47,6 +47,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from mixmark.harness.resources.files import ROOT, table
+from mixmark.harness.resources.psutils import UNKNOWN
 from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
@@ -476,7 +477,7 @@ def _cores(pids: Sequence[int]) -> float:
 def _family(pids: Iterable[int]) -> Iterator[psutil.Process]:
     """The processes and their children, as far as they live."""
     for pid in pids:
-        with suppress(psutil.Error):
+        with suppress(*UNKNOWN):
             top = psutil.Process(pid)
             yield from (top, *top.children(recursive=True))
 
@@ -484,7 +485,7 @@ def _family(pids: Iterable[int]) -> Iterator[psutil.Process]:
 def _cpu_s(pids: Sequence[int]) -> float:
     total_s = 0.0
     for process in _family(pids):
-        with suppress(psutil.Error):
+        with suppress(*UNKNOWN):
             total_s += sum(process.cpu_times()[:2])  # of the user and of the system
     return total_s
 
@@ -494,7 +495,7 @@ def _own_bytes(pid: int) -> int:
     process's own depends on who else maps them."""
     total = 0
     for process in _family([pid]):
-        with suppress(psutil.Error):
+        with suppress(*UNKNOWN):
             status = table(ROOT / f"proc/{process.pid}/status")
             filled = [status[name].split()[0] for name in ("RssAnon", "RssShmem", "VmSwap") if name in status]
             total += sum(map(int, filled)) * 1024 if filled else process.memory_full_info().uss
@@ -509,7 +510,7 @@ def _files(folder: Path) -> set[str]:
 
 def _listening(processes: Iterable[psutil.Process]) -> Iterator[int]:
     for process in processes:
-        with suppress(psutil.Error):
+        with suppress(*UNKNOWN):
             sockets = process.net_connections("inet")
             yield from (socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN)
 

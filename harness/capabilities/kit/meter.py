@@ -24,6 +24,7 @@ from mixmark.harness.measure.meter_trial import LiveReading, busy_cpus, config_o
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
+from mixmark.harness.resources.psutils import known
 
 READ_S = 3.0  # at rest, and as long under load
 BUSY_PERCENT = 50.0  # of the CPUs, above which rest cannot be told from load
@@ -81,9 +82,9 @@ class MeterTrials:
     @trial
     def at_rest(self) -> Mapping[str, LiveReading]:
         """The readings of each domain on the idle machine, by its id."""
-        psutil.cpu_percent()  # the next call returns the mean since this one
+        known(psutil.cpu_percent, 0.0)  # the next call returns the mean since this one
         readings = self._read()
-        self.rest_percent = psutil.cpu_percent()
+        self.rest_percent = known(psutil.cpu_percent, 0.0)
         return readings
 
     @trial

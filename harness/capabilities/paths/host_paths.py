@@ -165,8 +165,12 @@ class HostPaths:
             yield _path("process", route="staged")
         else:
             yield Absent(kind="path", name="host/process", reason="the system shares no memory with a forked process")
-        nodes = self._nodes()
-        if len(nodes) < 2:
+        shown = self._nodes()
+        nodes = [name for name, threads in shown.items() if threads]
+        for name in (name for name in shown if name not in nodes):
+            reason = "no path: a first write by a processor of it places its memory, and this process may use none"
+            yield Absent(kind="path", name=f"host/{name}", reason=reason)
+        if len(shown) < 2:
             yield Absent(kind="path", name="host/node", reason="no path: the system shows one NUMA node")
         for first in nodes if len(nodes) > 1 else ():
             for second in nodes:
@@ -183,12 +187,11 @@ class HostPaths:
         return _in_process(size_bytes, self._nodes().get(first), self._nodes().get(second))
 
     def _nodes(self) -> dict[str, set[int]]:
-        """The usable hardware threads of each NUMA node that has some."""
+        """The usable hardware threads of each NUMA node; a node may have none, such as one of CXL memory."""
         if sys.platform != "linux":
             return {}
         folders = sorted(NODES.glob("node*"))
-        found = {each.name: {*cpus.listed(text(each / "cpulist"))} & {*cpus.usable()} for each in folders}
-        return {name: threads for name, threads in found.items() if threads}
+        return {each.name: {*cpus.listed(text(each / "cpulist"))} & {*cpus.usable()} for each in folders}
 
 
 def _path(id: str, **more: str) -> DataPath:

@@ -347,7 +347,8 @@ class Absent(Fact):
     """Something that a run cannot use, and the reason."""
 
     kind: str = Field(pattern=r"^[a-z]+$", max_length=40)
-    """`adapter`, `device`, `meter`, `watcher`, `suite`, `mix`, `configuration`, `host`, or a word of an experiment."""
+    """`adapter`, `device`, `meter`, `watcher`, `suite`, `weights`, `mix`, `configuration`, `host`, or a word of an
+    experiment."""
     name: str
     """The name of the adapter, device or other thing. A section of mixmark.toml has its name in the file."""
     reason: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
-from mixmark.harness.contracts.text import Reason, differences
+from mixmark.harness.contracts.text import Reason, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.compare.solo import (
     Comparison,
@@ -43,6 +43,8 @@ class ComparedMachine(Provenance):
     """The number of results in the folder. If there are several, the mix is taken from the result with the median
     TX."""
     verdict_reason: str
+    cpu_flags: tuple[str, ...]
+    """The instruction-set extensions, which tell processors apart whose hypervisor names them alike."""
     copy_of: str | None = None
     """The label of an earlier result that is the same measurement, such as a copy of its folder."""
     mix: str | None = None
@@ -130,6 +132,26 @@ class MachineComparison:
         """The noise floor that the verdicts of each tier rest on, by tier."""
         known = [test.noise_floor for tests in self.verdicts.values() for test in tests if test.noise_floor]
         return {floor.tier: floor for floor in sorted(known, key=lambda floor: floor.fraction)}
+
+    def gate(self, fraction: float) -> Iterator[tuple[bool, str]]:
+        """Why a result fails a gate that the solo measurements of the baseline set (True and a line), and what could
+        not be decided (False and a line).
+
+        A result fails if a measurement is proven slower by more than `fraction`, or has no figure although the
+        baseline has one, and if it is invalid.
+        """
+        for machine in self.machines[1:]:
+            if machine.verdict == "invalid":
+                yield True, f"{machine.label} is invalid: {machine.verdict_reason}"
+            for test in self.verdicts[machine.label]:
+                if test.proven_slower(fraction):
+                    yield True, f"{test.label} of {machine.label} is slower by more than {fraction * 100:g} %"
+                elif why := test.undecided(fraction):
+                    yield False, f"{test.label} of {machine.label} is not decided: {why}"
+        for missed in self.uncompared:
+            if missed.fails_gate is not None:
+                what = "has no figure for" if missed.fails_gate else "could not be tested on"
+                yield missed.fails_gate, f"{missed.label} {what} {missed.about}: {missed.reason}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +241,7 @@ def _plan(result: Result) -> dict[str, object]:
     """What results must have in common to be merged."""
     return {
         "processor": result.machine.cpu_model,
+        "instructions": ", ".join(result.machine.cpu_flags),
         "CPU quota": result.machine.quota_in_words,
         "devices": ", ".join(models(result)),
         "tier": result.tier,
@@ -246,6 +269,7 @@ def _machine(label: str, name: str, results: int, assessment: Assessment) -> Com
         name=name,
         results=results,
         verdict_reason=assessment.verdict.reason,
+        cpu_flags=result.machine.cpu_flags,
         mix=result.mix.name if result.mix else None,
     )
     if score is None:
@@ -298,7 +322,7 @@ def _versions(side: _Side) -> dict[str, str]:
     records = (record for assessment in side.assessments for record in assessment.result.records)
     for route in (record.route for record in records if record.scenario == "mixed"):
         options = ", ".join(f"{name} = {value}" for name, value in sorted(route.suite_options.items()))
-        weights = "" if route.weights == "synthetic" else f"weights {route.weights}"
+        weights = "" if route.weights == "synthetic" else f"weights {unnamed(route.weights)}"
         found[f"version of {route.suite}"] = ", ".join(filter(None, (route.suite_version, weights, options)))
     return found
 

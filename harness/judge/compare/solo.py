@@ -26,7 +26,7 @@ from mixmark.harness.contracts.schema import (
     System,
     Tier,
 )
-from mixmark.harness.contracts.text import Reason, differences
+from mixmark.harness.contracts.text import Reason, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
@@ -90,7 +90,7 @@ def work_of(solo: Solo) -> SuiteWork:
         route.suite_version,
         route.tier,
         tuple(sorted(route.suite_options.items())),
-        route.weights,
+        unnamed(route.weights),
         solo.scenario,
         solo.unit,
         route.weight_class,
@@ -111,6 +111,8 @@ class SoloRun:
     """Why the record counts for nothing, for example a wrong output."""
     software: Mapping[str, str] = field(default_factory=dict)
     """The versions of Mixmark and of the packages that the adapter's worker ran with, by name."""
+    instructions: str = ""
+    """The instruction-set extensions of the host. Hypervisors give different processors one name."""
 
     @property
     def figure(self) -> tuple[float | None, str]:
@@ -172,6 +174,11 @@ class SoloMeasurement:
         """Why the runs have no common figure. None if they are runs of one thing, and each has a figure."""
         if mixed := dict.fromkeys(difference for run in self.runs for difference in different_setup(self.runs[0], run)):
             return f"the runs of {self.result} differ in {'; '.join(mixed)}"
+        return self.no_figure
+
+    @property
+    def no_figure(self) -> Reason | None:
+        """The first of its runs that has no figure, with the reason. None if each has one."""
         without = ((run.solo.key, reason) for run in self.runs if (reason := run.no_figure))
         return next((f"{key} of {self.result} {reason}" for key, reason in without), None)
 
@@ -201,6 +208,9 @@ class Uncompared:
     reason: Reason
     differing: tuple[str, ...] = ()
     """The differences of two solo measurements that are not alike, by name and with both values, the device first."""
+    fails_gate: bool | None = None
+    """Of a solo measurement of the baseline: whether the result has no figure for it, or the two cannot be tested. None
+    for everything else."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +238,15 @@ class Comparison:
     def proven_slower(self, fraction: float) -> bool:
         """Whether the whole interval lies below 1 − fraction, and beyond δ."""
         return self.verdict == "slower" and self.ratio.ends[1] < 1 - fraction
+
+    def undecided(self, fraction: float) -> Reason | None:
+        """Why it is not known whether B is slower by more than the fraction. None if it is known."""
+        low, high = self.ratio.ends
+        if self.runs == (1, 1) and self.noise_floor is None:
+            return self.reason
+        if low >= 1 - fraction or self.proven_slower(fraction):
+            return None
+        return f"the interval of its relative speed, {low:.3f} to {high:.3f}, reaches below {1 - fraction:g}"
 
 
 def compare(
@@ -291,6 +310,7 @@ def _work(run: SoloRun) -> dict[str, object]:
     return {
         "device kind": run.device.kind,
         "device model": run.device.name,
+        "instructions": run.instructions if run.device.kind == "cpu" else None,
         **work_of(run.solo).facts(),
         "precision": run.solo.route.precision,
         "rate": "max" if run.solo.is_highest_rate else run.solo.rate_per_s,
@@ -313,13 +333,17 @@ def _compared(
 ) -> Comparison | Uncompared:
     if a is None or b is None:
         [alone] = filter(None, (a, b))
-        return Uncompared(candidate, alone.label, f"only in {alone.result}")
+        fails = None if a is None else not a.problem
+        return Uncompared(candidate, alone.label, f"only in {alone.result}", fails_gate=fails)
+    if b.no_figure and not a.problem:
+        return Uncompared(candidate, a.label, b.no_figure, fails_gate=True)
     unlike = (difference for run in (*a.runs, *b.runs) for difference in different_work(a.runs[0], run))
     if differing := tuple(dict.fromkeys(unlike)):
-        return Uncompared(candidate, b.label, "not alike in " + "; ".join(differing), differing)
+        fails = not a.problem and _target(a) != _target(b)
+        return Uncompared(candidate, a.label, f"not alike in {'; '.join(differing)}", differing, fails)
     ratio = a.problem or b.problem or ratio_between(a, b)
     if isinstance(ratio, str):
-        return Uncompared(candidate, b.label, ratio)
+        return Uncompared(candidate, b.label, ratio, fails_gate=False)
     floors = [floor for floor in known if floor.tier == b.solo.route.tier]
     floor = max(floors, key=lambda floor: floor.fraction, default=None)
     delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
@@ -456,13 +480,15 @@ def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> li
         for measurement, solos in grouped(known[each.key] for each in result.records if is_solo(each)).items():
             for solo in solos:
                 device = devices[solo.route.device]
+                system = result.system_of(device.host)
                 run = SoloRun(
                     solo,
                     device,
                     assessment.measured.get(solo.key),
-                    _state(result.system_of(device.host), device),
+                    _state(system, device),
                     None if solo.failure else void.get(solo.key),
                     _software(result, solo.route),
+                    ", ".join(system.cpu_flags),
                 )
                 found[measurement].append(run)
     return [SoloMeasurement(label, tuple(runs), merged([run.solo for run in runs])) for runs in found.values()]
@@ -489,8 +515,11 @@ def _software(result: Result, route: Route) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def _target(solo: Solo) -> Hashable:
-    return solo.route.suite, solo.route.adapter, solo.route.precision, solo.scenario
+def _target(measurement: SoloMeasurement) -> Hashable:
+    """What was measured, on any device of a kind."""
+    solo = measurement.solo
+    device = measurement.runs[0].device.kind
+    return solo.route.suite, solo.route.adapter, solo.route.precision, solo.scenario, device
 
 
 def _pairs(
@@ -500,8 +529,8 @@ def _pairs(
     the same adapter, which are refused by name. A measurement without a partner is paired with none."""
     a, b = list(a), list(b)
     for key in (
-        lambda measurement: (_target(measurement.solo), measurement.solo.route.device),
-        lambda measurement: (_target(measurement.solo), measurement.runs[0].device.kind),
+        lambda measurement: (_target(measurement), measurement.solo.route.device),
+        _target,
         lambda measurement: (measurement.solo.route.suite, measurement.solo.route.adapter),
     ):
         for before in list(a):

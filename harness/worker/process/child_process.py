@@ -23,6 +23,7 @@ from typing import BinaryIO
 import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.resources.psutils import UNKNOWN
 from mixmark.harness.worker.process import orphans
 
 ENDS_WITHIN_S = 10.0  # a process that has closed its socket and does not end is killed
@@ -163,10 +164,10 @@ class ChildProcess(ConnectedProcess):
     def memory_bytes(self) -> int:
         """The proportional set size of the process and its descendants; 0 if it cannot be read."""
         total = 0
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(*UNKNOWN):
             root = psutil.Process(self.process.pid)
             for process in (root, *root.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
+                with contextlib.suppress(*UNKNOWN):
                     full = process.memory_full_info()
                     total += getattr(full, "pss", full.uss)
         return total

@@ -13,6 +13,7 @@ behind is not ended, and `machine.counters` counts its CPU time.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import threading
@@ -23,6 +24,7 @@ from contextlib import suppress
 import psutil
 
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.resources.psutils import UNKNOWN, known
 
 PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
 GRACE_S = 2.0  # a process that notices its worker's end may end by itself for this long
@@ -74,14 +76,14 @@ def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple
         if pid not in _living:
             kill()
             return ()
-        begun = min(each.create_time() for each in _living.values())
+        begun = min(map(_created, _living.values()))
         family = [each for each in _descendants(_living[pid]) if _group(each) != pid]
         kill()
         del _living[pid]
         last = not _living
         try:
             helpers = [process for pid in spared for process in _process(pid)]
-            older = [helper for helper in helpers if helper.create_time() < begun]
+            older = [helper for helper in helpers if not _created(helper) >= begun]
             kept = {each.pid for helper in older for each in (helper, *_descendants(helper))}
             younger = {helper.pid for helper in helpers} - kept
 
@@ -97,7 +99,7 @@ def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple
             def ended() -> bool:
                 for each in (remaining := left()):
                     killed.setdefault(each.pid, _name(each))
-                    with suppress(psutil.Error):
+                    with suppress(*UNKNOWN):
                         each.kill()
                 return not remaining
 
@@ -120,16 +122,16 @@ def _orphans(begun: float) -> list[psutil.Process]:
     (each worker begins one, and no process can enter a session that exists)."""
     found: list[psutil.Process] = []
     if sys.platform != "win32":
-        for child in psutil.Process().children():
-            with suppress(psutil.Error, OSError):
-                if child.pid not in _living and os.getsid(child.pid) != os.getsid(0) and child.create_time() >= begun:
+        for child in known(lambda: psutil.Process().children(), ()):
+            with suppress(OSError):
+                if child.pid not in _living and os.getsid(child.pid) != os.getsid(0) and _created(child) >= begun:
                     found.append(child)
     return found
 
 
 def _lives(process: psutil.Process) -> bool:
     """Whether the process runs. An orphan that has ended is reaped."""
-    with suppress(psutil.Error):
+    with suppress(*UNKNOWN):
         if process.status() != psutil.STATUS_ZOMBIE:
             return process.is_running()
         if sys.platform != "win32":
@@ -145,16 +147,17 @@ def _until(done: Callable[[], bool], seconds: float) -> None:
 
 
 def _process(pid: int) -> list[psutil.Process]:
-    with suppress(psutil.Error, ValueError):
-        return [psutil.Process(pid)]
-    return []
+    return known(lambda: [psutil.Process(pid)], [])
+
+
+def _created(process: psutil.Process) -> float:
+    """When a process was created, in seconds since 1970. NaN if unknown, which is neither before nor after anything."""
+    return known(process.create_time, math.nan)
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
     """The descendants of a process; none if it is gone, also if its id belongs to another process by now."""
-    with suppress(psutil.Error):
-        return list(process.children(recursive=True))
-    return []
+    return known(lambda: [*process.children(recursive=True)], [])
 
 
 def _group(process: psutil.Process) -> int | None:
@@ -165,9 +168,7 @@ def _group(process: psutil.Process) -> int | None:
 
 
 def _name(process: psutil.Process) -> str:
-    with suppress(psutil.Error):
-        return plain(process.name(), MAX_NAME)
-    return "?"
+    return known(lambda: plain(process.name(), MAX_NAME), "?")
 
 
 def _prctl(option: int, value: int = 0) -> int:

@@ -28,7 +28,7 @@ PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
 
 def asked(write: str = "write", **changed: Any) -> ExportRequest:
     form = Plugin("formats", "toy", f"{__name__}:{write}", "test")
-    drawn = {"suite": PROBE, "tier": "smoke", "options": {}, "weights": "synthetic", "precision": "fp32", "samples": 0}
+    drawn = {"suite": PROBE, "tier": "smoke", "options": {}, "precision": "fp32", "samples": 0}
     return ExportRequest(**{"format": form, "weight_class": 16, **drawn, **changed})
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from mixmark.harness.capabilities.ladder.levels import Ladder
+from mixmark.harness.cli.eta import Eta
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.record import store
 from tests.cli.shell import Shell
@@ -24,5 +25,11 @@ def test_a_ladder_follows_the_mix_and_levels_that_cannot_be_are_told(duo: Shell)
     [planned] = found.levels
     assert planned.actual == pytest.approx(0.6, rel=0.2)
     assert all(each.answered == each.arrived for each in planned.responses)
+    told = store.open(duo.folder / "out")
+    alone = told.model_copy(update={"experiments": {"ladder": {"levels": [0.6]}}})
+    eta = Eta(told, False)
+    keys = [share.key for phase in told.phases if phase.name == "load60" for share in phase.shares]
+    level_s = eta.seconds("phase", "load60") + sum(eta.seconds("audit", key) for key in keys)
+    assert eta.total_s - Eta(alone, False).total_s == pytest.approx(level_s), "the next level is as long"
     shown = json.loads(duo("report", "out", "--format", "json").stdout)
     assert [each["policy"] for each in shown["experiments"]["ladder"]["levels"]] == ["plan"]

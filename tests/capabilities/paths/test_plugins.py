@@ -77,7 +77,11 @@ def test_numa_nodes_are_memories_of_their_own(tmp_path: Path, monkeypatch: pytes
         (tmp_path / node).mkdir()
         (tmp_path / node / "cpulist").write_text(f"{threads}\n")
     before = os.sched_getaffinity(0)
-    found = [path for path in HostPaths().paths() if isinstance(path, DataPath) and "node" in path.id]
+    every = list(HostPaths().paths())
+    [absent] = [path for path in every if isinstance(path, Absent)]
+    assert (absent.name, absent.reason.partition(":")[0]) == ("host/node2", "no path")
+    assert absent.reason.endswith("this process may use none")
+    found = [path for path in every if isinstance(path, DataPath) and "node" in path.id]
     assert [path.id for path in found] == [
         "host/node0-node0",
         "host/node0-node1",

@@ -12,7 +12,7 @@ from click.testing import Result as Outcome
 from mixmark.harness.cli import results
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Audit, Failure, Gate, NoiseFloor, Result
+from mixmark.harness.contracts.schema import Audit, Failure, Gate, NoiseFloor, Precision, Result
 from mixmark.harness.contracts.text import days_between
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
@@ -73,6 +73,21 @@ def test_measurements_on_the_same_kind_of_device_are_tested_against_the_first() 
         "C": ["same"],
     }
     assert found.rows[0].best[1] is not None and found.rows[0].best[1].solo.runs == 3
+
+
+def test_machines_of_one_name_are_told_apart_by_their_instructions() -> None:
+    [fast], [slow] = runs([1_000_000]), runs([2_000_000], 1)
+    flags = {"avx2": slow, "avx512_bf16": fast}
+    sides = [
+        each.model_copy(update={"system": each.system.model_copy(update={"cpu_flags": ("fma", flag)})})
+        for flag, each in flags.items()
+    ]
+    found = beside(*sides)
+    assert dict(comparison.machines(found))["instructions"] == ["avx2", "avx512_bf16"], "but not those that both have"
+    assert found.verdicts == {"B": ()}
+    assert "instructions" not in dict(comparison.machines(beside(sides[0], sides[0])))
+    with pytest.raises(UsageError, match="cannot be merged: instructions: fma, avx2 and fma, avx512_bf16"):
+        beside(sides, slow)
 
 
 def test_a_copy_of_a_result_is_named() -> None:
@@ -288,6 +303,11 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
         "elsewhere": [on_another_machine(fast)],
         "llm": [result(record("b", "llm", "token", window(1_000_000, 1)))],
         "mixed up": [slow, on_another_machine(fast)],
+        "one run": runs([1_000_000]),
+        "both": [with_llm(fast)],
+        "failed": [with_failed_llm(fast)],
+        "wrong": [with_llm(fast, value=0.5)],
+        "fp16": [with_llm(fast, "fp16")],
     }
     monkeypatch.setattr(results, "_judged", lambda path: [judge(each) for each in folders[str(path)]])
     return lambda *words: CliRunner().invoke(main, ["compare", *words])
@@ -302,6 +322,60 @@ def test_compare_exits_with_1_only_on_a_proven_regression(compared: Callable[...
     assert compared("fast", "slow").exit_code == 0
     assert compared("fast", "slow", "--gate", "50").exit_code == 0
     assert compared("slow", "fast", "--gate", "0").exit_code == 0
+
+
+def with_llm(whole: Result, precision: Precision = "fp32", value: float = 0.0) -> Result:
+    """The result with a measurement of llm, whose outputs are `value` off."""
+    llm = record("llm", "llm", "token", window(1_000_000, 1), precision=precision)
+    audit = Audit(
+        gate=Gate(metric="error", at_most=0.1), finished=len(llm.completions or ()), feeds=(0,), values=(value,)
+    )
+    return whole.model_copy(update={"records": (*whole.records, llm.model_copy(update={"audit": audit}))})
+
+
+def with_failed_llm(whole: Result) -> Result:
+    failed = record("llm", "llm", "token", error=Failure(kind="crashed", message="signal 11"))
+    return whole.model_copy(update={"records": (*whole.records, failed)})
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("fast", "only in A"),
+        ("failed", "crashed: signal 11"),
+        ("wrong", "counts for nothing"),
+        ("fp16", "not alike in precision: fp32 and fp16"),
+    ],
+)
+def test_a_measurement_that_is_missing_or_failed_fails_the_gate(
+    folder: str, reason: str, compared: Callable[..., Outcome]
+) -> None:
+    gated = compared("both", folder, "--gate", "50")
+    assert gated.exit_code == 1
+    assert "mixmark: B has no figure for llm on cpu:0 by torch in fp32, single-stream: " in gated.stderr
+    assert reason in gated.stderr
+    assert compared("both", folder).exit_code == 0
+    back = compared(folder, "both", "--gate", "50")
+    assert (back.exit_code, "B has no figure" in back.stderr) == (1 if folder == "fp16" else 0, folder == "fp16")
+    assert ("could not be tested on" in back.stderr) == (folder in ("failed", "wrong")), "the baseline has none"
+
+
+def test_what_a_gate_cannot_decide_is_named(compared: Callable[..., Outcome]) -> None:
+    single = compared("one run", "one run", "--gate", "50")
+    assert (single.exit_code, "of B is not decided: one run on each side" in single.stderr) == (0, True)
+    near = compared("fast", "slow", "--gate", "16.7")
+    assert (near.exit_code, "of its relative speed, 0.8" in near.stderr) == (0, True), near.stderr
+    assert "not decided" not in compared("fast", "slow", "--gate", "50").stderr
+    assert "not alike in device model" in compared("fast", "elsewhere", "--gate", "5").stderr
+
+
+def test_a_result_that_is_invalid_fails_the_gate() -> None:
+    good = one_run(None)
+    assert not any(fails for fails, _ in beside(good, good).gate(0.5))
+    crashed = {"error": Failure(kind="crashed", message="signal 11"), "completions": None}
+    records = tuple(each.model_copy(update=crashed) if each.scenario == "mixed" else each for each in good.records)
+    fails, line = next(beside(good, good.model_copy(update={"records": records})).gate(0.5))
+    assert fails and line.startswith("B is invalid: ")
 
 
 def test_compare_prints_the_form_that_is_asked_for(compared: Callable[..., Outcome]) -> None:
