@@ -27,18 +27,23 @@ SIZE = 1 << 16
 
 
 def copies(paths: Paths) -> dict[str, DataPath]:
-    """Each path of a plugin, after one copy on it has arrived."""
+    """Each path of a plugin, after copies of two of its three blocks have arrived, and of all."""
     found = {path.id: path for path in paths.paths() if isinstance(path, DataPath)}
-    sent = np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+    whole = 3 * SIZE
+    sent = np.random.default_rng(0).integers(0, 256, whole, dtype=np.uint8)
     for id in found:
-        with paths.open(id, SIZE) as copy:
-            copy.put("destination", 0, np.zeros(SIZE, np.uint8))
+        with paths.open(id, SIZE, 3) as copy:
+            copy.put("destination", 0, np.zeros(whole, np.uint8))
             copy.put("source", 0, sent[: SIZE // 2])
             copy.put("source", SIZE // 2, sent[SIZE // 2 :])
-            assert not np.any(copy.take(0, SIZE)), id
+            copy.copy(0)
+            assert not np.any(copy.take(0, whole)), id
             copy.copy(2)
-            assert np.array_equal(copy.take(8, 100), sent[8:108]), id
-            assert np.array_equal(copy.take(0, SIZE), sent), id
+            assert np.array_equal(copy.take(0, 2 * SIZE), sent[: 2 * SIZE]), id
+            assert not np.any(copy.take(2 * SIZE, SIZE)), id
+            copy.copy(4)
+            assert np.array_equal(copy.take(SIZE + 8, 100), sent[SIZE + 8 : SIZE + 108]), id
+            assert np.array_equal(copy.take(0, whole), sent), id
     return found
 
 
@@ -85,7 +90,7 @@ def test_numa_nodes_are_memories_of_their_own(tmp_path: Path, monkeypatch: pytes
         "host/node1-node1",
     ]
     assert (found[1].source, found[1].destination) == ("host/node0", "host/node1")
-    with HostPaths().open("host/node0-node1", SIZE):
+    with HostPaths().open("host/node0-node1", SIZE, 1):
         assert os.sched_getaffinity(0) == {usable}
     assert os.sched_getaffinity(0) == before
 
@@ -122,7 +127,7 @@ def test_onnxruntime_names_no_device_that_could_be_another(
 
 def test_a_layout_is_converted_row_by_row() -> None:
     """Two tokens of eight heads, 128 bytes each: the row of head h and token t moves from 2h + t to 8t + h."""
-    with HostPaths().open("host/heads-tokens", 2048) as copy:
+    with HostPaths().open("host/heads-tokens", 2048, 1) as copy:
         assert isinstance(copy, LayoutCopy)
         rows = np.repeat(np.arange(16, dtype=np.uint8), 128)
         copy.put("source", 0, rows)
@@ -132,7 +137,7 @@ def test_a_layout_is_converted_row_by_row() -> None:
 
 
 def test_bf16_becomes_fp32_and_back() -> None:
-    with HostPaths().open("host/bf16-fp32", 8) as copy:
+    with HostPaths().open("host/bf16-fp32", 8, 1) as copy:
         assert isinstance(copy, FormatCopy)
         sent = np.array([0x3F80, 0xC040, 0x7F81, 0], np.uint16).view(np.uint8)  # 1, -3 and a signalling NaN
         copy.put("source", 0, sent)
