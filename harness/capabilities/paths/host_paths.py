@@ -165,7 +165,7 @@ class ProcessCopy(HostCopy):
 
     def _move(self, call: str, here: Any, there: Any) -> None:
         if getattr(self._libc, call)(self._child, here, 1, there, 1, 0) < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            raise Unsupported(f"the system refuses {call}: {os.strerror(ctypes.get_errno())}")
 
     def put(self, end: End, offset: int, data: Array) -> None:
         if end == "source":
@@ -198,7 +198,7 @@ class HostPaths:
             with _between_processes(8, 1) as copy:
                 copy.copy(1)
             yield _path("process")
-        except (OSError, Unsupported) as error:
+        except Unsupported as error:
             yield Absent(kind="path", name="host/process", reason=f"no path: {error}")
         nodes = self._nodes()
         if len(nodes) < 2:
@@ -253,8 +253,7 @@ def _in_process(size_bytes: int, blocks: int, first: set[int] | None, second: se
 
 @contextmanager
 def _between_processes(size_bytes: int, blocks: int) -> Iterator[Copy]:
-    """Raises Unsupported if the system has no call that copies from one process to another, and OSError if it refuses
-    the call."""
+    """Raises Unsupported if the system has no call that copies from one process to another."""
     if sys.platform != "linux":
         raise Unsupported("only Linux copies from one process to another in one call")
     fork = multiprocessing.get_context("fork")

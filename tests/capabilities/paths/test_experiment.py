@@ -103,6 +103,7 @@ def test_the_progress_moves_while_paths_are_measured() -> None:
     player.notify(path)
     expected = [f"{seconds / whole_s * 100:3.0f} %" for seconds in (60, 150, 160, 160)]
     assert [line[1:].partition("]")[0] for line in player.lines] == expected
+    assert player.progress.eta.done_s == 160
     assert Eta(with_paths(header()), True).before_s == 4 * (40 + 5 * 4.5)
     assert Eta(with_paths(sample()), False).before_s == 0, "they were measured"
 

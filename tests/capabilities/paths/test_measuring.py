@@ -39,6 +39,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from tests.capabilities.paths import fakes as copies
 from tests.capabilities.paths.fakes import BACK, PATH, Dying, Halved, Known, with_paths
+from tests.capabilities.paths.test_plugins import BY_LINUX
 from tests.fakes.clock import JumpingClock
 from tests.fakes.machine import EDGE, of_experiment, one_run
 from tests.golden import sample
@@ -172,8 +173,8 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     host = registry.find("paths")["host"]
     monkeypatch.setattr(registry, "find", lambda kind: {"host": host})
     found = {each.key: each for each in measure() if isinstance(each, PathRecord)}
-    both_ways = [f"{name} against {name}" for name in ("host/copy", "host/process")]
-    assert {*both_ways, "host/copy", "host/process", "host/bf16-fp32", "host/heads-tokens"} <= found.keys()
+    both_ways = [f"{name} against {name}" for name in ("host/copy", *BY_LINUX)]
+    assert {*both_ways, "host/copy", *BY_LINUX, "host/bf16-fp32", "host/heads-tokens"} <= found.keys()
     for record in found.values():
         assert (record.fault, record.failure) == (None, None)
         assert len(record.samples) == (1 if record.opposing else 3) * 2 * measuring.SAMPLES

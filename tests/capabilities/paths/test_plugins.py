@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import importlib.util
 import os
 import subprocess
@@ -24,6 +26,7 @@ from tests.adapters.test_webgpu import DRIVER, ENVIRONMENT
 
 ROOT = Path(__file__).parents[3]
 SIZE = 1 << 16
+BY_LINUX = ("host/process",) if sys.platform == "linux" else ()
 
 
 def copies(paths: Paths) -> dict[str, DataPath]:
@@ -148,4 +151,15 @@ def test_bf16_becomes_fp32_and_back() -> None:
 
 
 def test_each_path_of_the_host_copies_what_it_is_given() -> None:
-    assert {"host/copy", "host/bf16-fp32", "host/heads-tokens", "host/process"} <= copies(HostPaths()).keys()
+    assert {"host/copy", "host/bf16-fp32", "host/heads-tokens", *BY_LINUX} <= copies(HostPaths()).keys()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the call")
+def test_a_system_that_refuses_to_copy_between_processes_has_no_such_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: object) -> int:
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *given, **named: SimpleNamespace(process_vm_writev=refused))
+    found = {each.name: each.reason for each in HostPaths().paths() if isinstance(each, Absent)}
+    assert found["host/process"] == "no path: the system refuses process_vm_writev: Operation not permitted"
