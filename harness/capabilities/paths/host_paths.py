@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -154,30 +154,6 @@ def _piece(memory: Array) -> Any:
     return ctypes.byref(Piece(memory.ctypes.data, memory.nbytes))
 
 
-class ProcessCopy(HostCopy):
-    """From this process into the memory of a child, by one call of Linux for each copy."""
-
-    def __init__(self, source: Bytes, destination: Bytes, blocks: int, child: int) -> None:
-        """destination: memory from before the fork. The child has it at the same address."""
-        pieces = ((_piece(here), _piece(there)) for here, there in _rows(blocks, source, destination))
-        super().__init__(source, destination, pieces, partial(self._move, "process_vm_writev"))
-        self._child, self._libc = child, ctypes.CDLL(None, use_errno=True)
-
-    def _move(self, call: str, here: Any, there: Any) -> None:
-        if getattr(self._libc, call)(self._child, here, 1, there, 1, 0) < 0:
-            raise Unsupported(f"the system refuses {call}: {os.strerror(ctypes.get_errno())}")
-
-    def put(self, end: End, offset: int, data: Array) -> None:
-        if end == "source":
-            return super().put(end, offset, data)
-        self._move("process_vm_writev", _piece(data), _piece(self.destination[offset : offset + len(data)]))
-
-    def take(self, offset: int, count: int) -> Array:
-        taken = np.empty(count, np.uint8)
-        self._move("process_vm_readv", _piece(taken), _piece(self.destination[offset : offset + count]))
-        return taken
-
-
 def _until_gone(connection: Connection, other: Connection) -> None:
     """The child: waits for the end of the process that copies. other: that process's end."""
     other.close()
@@ -253,17 +229,27 @@ def _in_process(size_bytes: int, blocks: int, first: set[int] | None, second: se
 
 @contextmanager
 def _between_processes(size_bytes: int, blocks: int) -> Iterator[Copy]:
-    """Raises Unsupported if the system has no call that copies from one process to another."""
+    """From this process into the memory of a child, by one call of Linux for each copy. The child's memory is shared,
+    so that it is also read and written here. Raises Unsupported if the system has no such call; so does a copy if the
+    system refuses it."""
     if sys.platform != "linux":
         raise Unsupported("only Linux copies from one process to another in one call")
-    fork = multiprocessing.get_context("fork")
-    source, destination = (np.zeros(size_bytes * blocks, np.uint8) for _ in range(2))
+    libc, fork = ctypes.CDLL(None, use_errno=True), multiprocessing.get_context("fork")
+    size = size_bytes * blocks
+    source, destination = np.zeros(size, np.uint8), np.frombuffer(mmap.mmap(-1, size), np.uint8)
     here, there = fork.Pipe()
     child = fork.Process(target=_until_gone, args=(there, here), daemon=True)
     child.start()
     there.close()
+
+    def copying(own: Any, of_child: Any) -> None:
+        if libc.process_vm_writev(child.pid, own, 1, of_child, 1, 0) < 0:
+            raise Unsupported(f"the system refuses process_vm_writev: {os.strerror(ctypes.get_errno())}")
+
+    rows = _rows(blocks, source, destination)  # the child has the same addresses
+    pieces = ((_piece(own), _piece(of_child)) for own, of_child in rows)
     try:
-        yield ProcessCopy(source, destination, blocks, child.pid or 0)
+        yield HostCopy(source, destination, pieces, copying)
     finally:
         here.close()
         child.kill()
