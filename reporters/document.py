@@ -294,20 +294,20 @@ def _tables(out: Console, source: Table) -> Iterator[RenderableType]:
     """A table without lines. A table that is too wide goes on in another one, which repeats the columns of text."""
     from rich.table import Table as Grid
 
-    kept = [_kept(source, index) + PADDING for index in range(len(source.header))]
+    kept, full = zip(*(_widths(source, index) for index in range(len(source.header))), strict=True)
     names = list(range(min(source.text_columns, len(kept))))
     chunks = [list(names)]
     for index in range(len(names), len(kept)):
-        if len(chunks[-1]) > len(names) and sum(kept[each] for each in chunks[-1]) + kept[index] > out.width:
+        if len(chunks[-1]) > len(names) and sum(kept[each] + PADDING for each in (*chunks[-1], index)) > out.width:
             chunks.append(list(names))
         chunks[-1].append(index)
     for chunk in chunks:
         grid = Grid(box=None, padding=(0, PADDING, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
-        fits = sum(kept[each] for each in chunk) <= out.width
-        for column in chunk:
-            least = kept[column] - PADDING if fits else None
+        levels = ([max(kept[each], min(full[each], level)) for each in chunk] for level in range(out.width, 0, -1))
+        fitting = (each for each in levels if sum(each) <= out.width - PADDING * (len(chunk) - 1))
+        for column, width in zip(chunk, next(fitting, [None] * len(chunk)), strict=True):
             side: Literal["left", "right"] = "left" if column < source.text_columns else "right"
-            grid.add_column(_text(source.header[column]), justify=side, overflow="fold", min_width=least)
+            grid.add_column(_text(source.header[column]), justify=side, overflow="fold", width=width)
         for row in source.rows:
             cells = [row[column] for column in chunk]
             if len(chunks) > 1 and all(text == UNKNOWN for text in cells[len(names) :]):
@@ -320,12 +320,14 @@ def _tables(out: Console, source: Table) -> Iterator[RenderableType]:
             yield ""
 
 
-def _kept(source: Table, column: int) -> int:
-    """The width that a column needs: the longest line of a figure, the longest word of a text."""
+def _widths(source: Table, column: int) -> tuple[int, int]:
+    """The width that a column needs, the longest line of a figure or the longest word of a text, and the width that it
+    fills."""
     texts = (source.header[column], *(row[column] for row in source.rows))
+    full = max(len(line) for text in texts for line in text.split("\n"))
     if column < source.text_columns:
-        return min(WIDEST_WORD, max((len(word) for text in texts for word in text.split()), default=0))
-    return min(WIDEST_FIGURE, max(len(line) for text in texts for line in text.split("\n")))
+        return min(WIDEST_WORD, max((len(word) for text in texts for word in text.split()), default=0)), full
+    return min(WIDEST_FIGURE, full), full
 
 
 def _toned(text: str) -> Text:

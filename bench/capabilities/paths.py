@@ -54,7 +54,7 @@ def times_of(rounds: int) -> list[dict[str, float]]:
     torch_source, torch_destination = torch.from_numpy(source), torch.from_numpy(destination)
     with closing(PathProcess(registry.find("paths")["host"])) as process:
         process.paths()
-        process.open("host/copy", SIZE)
+        process.open("host/copy", SIZE, 1)
         process.put(source)
         loops: dict[str, Callable[[int], object]] = {
             "host/copy": lambda copies: process.copy(copies, 0),

@@ -14,6 +14,7 @@ from mixmark.harness.measure import audit
 from mixmark.harness.measure.stages import Outlook, stage_of, to_come
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.presets import SECOND
+from mixmark.harness.plugins import experiments
 
 LOAD_S = {"smoke": 3.0, "edge": 12.0, "server": 60.0}  # starting a worker and loading a network on a slow machine
 AUDIT_S = {"smoke": 1.0, "edge": 4.0, "server": 30.0}  # one feed by the reference
@@ -29,6 +30,8 @@ class Eta:
         self.run, self._metered = Outlook(header, presets.of(header.preset, header.tier)), metered
         self._seconds: dict[tuple[str, str], float] = {}  # by ("phase", its name) or ("audit", the key of its record)
         self._done: set[tuple[str, str]] = set()
+        if not header.records:
+            self._seconds |= {("before", each.name): each.before_s(header, metered) for each in experiments.of(header)}
         self._expect(header.phases)
         for record in header.records:
             self.record(record)
@@ -46,6 +49,15 @@ class Eta:
     def seconds(self, kind: str, name: str) -> float:
         """The expected seconds of a phase ("phase", its name) or an audit ("audit", the key of its record)."""
         return self._seconds.get((kind, name), 0.0)
+
+    @property
+    def before_s(self) -> float:
+        """The expected seconds of what experiments measure before the first phase."""
+        return sum(seconds for (kind, _), seconds in self._seconds.items() if kind == "before")
+
+    def first_phase(self) -> None:
+        """Counts as done what experiments measure before the first phase."""
+        self._done |= {step for step in self._seconds if step[0] == "before"}
 
     def plan(self, phases: Sequence[Phase]) -> None:
         result = self.run.result

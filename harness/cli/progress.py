@@ -70,8 +70,8 @@ class Progress:
         """Whether a phase was told to be too short for a mix; a phase beside copies is of the same length."""
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
-        self.line_s = self.began_s = clock_s()
-        self.expected_s = 0.0  # of the step that began at began_s
+        self.line_s = clock_s()
+        self._begin(self.eta.before_s)
         self.column = bars.BarColumn()
         columns = (self.column, bars.TimeElapsedColumn(), "passed", bars.TimeRemainingColumn(), "left")
         self.bar = bars.Progress(*columns, console=self.console, get_time=clock_s, speed_estimate_period=1e9)
@@ -100,6 +100,7 @@ class Progress:
                     self._print(f"{disturbed} was disturbed, so the mix is run once more: {words(why)}")
                 self._expect_mix(event.phases)
             case PhaseStarted(phase=phase):
+                self.eta.first_phase()
                 self._begin(self.eta.seconds("phase", phase.name))
                 self.label, self.whole = stage_of(phase).label(phase), stage_of(phase).bundles
                 self.stage = "starting"
@@ -172,7 +173,7 @@ class Progress:
         return f"{figure} {rate_unit(self.units.get(record.route.suite, f'{record.unit}s'))}"
 
     def _begin(self, expected_s: float) -> None:
-        """Another step begins. expected_s: 0 if the next step is not known yet."""
+        """Another step begins. expected_s: of the step; 0 if it is not known yet."""
         self.began_s, self.expected_s = self.clock_s(), expected_s
 
     def _report_stage(self) -> None:

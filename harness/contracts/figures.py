@@ -54,6 +54,11 @@ class Estimate:
         high = self.estimate if self.high is None else self.high
         return low, high
 
+    def is_vague(self, factor: float) -> bool:
+        """Whether its interval reaches zero, or the ends are further apart than this factor."""
+        low, high = self.ends
+        return low <= 0 or high > factor * low
+
     def ratio(self, base: Estimate) -> Estimate:
         """This figure divided by an independent one that is not 0; without an interval if either figure has none.
 

@@ -143,6 +143,10 @@ class Experiment(Stage):
     def prefix(self, phase: Phase) -> str:
         return f"in the {self.name}"
 
+    def before_s(self, result: Result, metered: bool) -> float:
+        """The expected seconds of `before`. metered: whether meters are read."""
+        return 0.0
+
     def before(self, result: Result, executor: Executor) -> Iterator[Fact | Metering | Absent]:
         """Measures, before the first phase, what the result does not have yet."""
         yield from ()

@@ -93,9 +93,15 @@ class Player:
     expected, times `slowness`."""
 
     def __init__(
-        self, *, terminal: bool = False, width: int = 80, slowness: float = 1.0, metered: bool = False
+        self,
+        *,
+        terminal: bool = False,
+        width: int = 80,
+        slowness: float = 1.0,
+        metered: bool = False,
+        of: Result | None = None,
     ) -> None:
-        self.header = header()
+        self.header = of or header()
         self.now_s = 0.0
         self.slowness = slowness
         self.power: CurrentPower | None = None

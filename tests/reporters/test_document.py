@@ -127,3 +127,19 @@ def test_a_table_that_is_too_wide_goes_on_below_with_its_names() -> None:
     assert text.count("llm") == text.count("suite") > 1
     assert all(f"{index}.00 tok/s" in text for index in range(9))
     assert document.console(replace(wide, blocks=())) == "\n"
+
+
+@pytest.mark.parametrize("width", range(66, 130, 3))
+def test_no_cell_of_a_table_is_cut_at_any_width(width: int) -> None:
+    """Text gives way to figures, also if its longest word may not."""
+    header = ("path", "host memory", "time", "call alone")
+    row = (
+        "onnxruntime/from-gpu:0 (converts the layout), beside the mix",
+        "pinned",
+        "7.05 µs (7.04 µs to 7.06 µs)",
+        "9 µs",
+    )
+    lines = document.console(Document("", "", [Table("", header, [row], 2)]), width).splitlines()
+    assert max(map(len, lines)) <= width
+    for cell in (*" ".join(header[:2]).split(), *header[2:], *row[0].split(), *row[1:]):
+        assert any(cell in line for line in lines), cell

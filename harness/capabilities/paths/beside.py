@@ -37,15 +37,15 @@ def _absent(reason: str) -> Absent:
 
 
 def _slowest(state: RunState) -> CopyWork | None:
-    """Copies on the slowest direct path between two memories that the plan uses; between devices and the host, if such
-    a path was measured. Their size is the smallest that reaches memory, or else the largest."""
+    """Copies on the slowest direct path between two memories that the plan uses, by Mixmark's own code; between devices
+    and the host, if such a path was measured. Their size is the smallest that reaches memory, or else the largest."""
     used = {device for parts in state.plan.fractions.values() for device, part in parts.items() if part}
     memories = {HOST_POOL, *used, *(device.memory_pool for device in state.result.devices if device.id in used)}
     found: list[tuple[bool, float, CopyWork]] = []
     for figures in paths(state.result):
         path = figures.path
         direct = path.route == "direct" and not path.converts and {path.source, path.destination} <= memories
-        if figures.sizes and direct and not figures.opposing:
+        if figures.sizes and direct and not figures.opposing and not figures.own_code:
             size = next((each for each in figures.sizes if each.memory == "memory"), figures.sizes[-1])
             work = CopyWork(path=path.id, size_bytes=size.size_bytes)
             found.append((path.source != path.destination, 1 / size.bytes_per_s, work))

@@ -118,13 +118,13 @@ class HostCopies:
             for id, (source, destination) in self._ends.items()
         )
 
-    def open(self, path: str, size_bytes: int) -> None:
-        (self._source, self._destination), self._size = self._ends[path], size_bytes
+    def open(self, path: str, size_bytes: int, blocks: int) -> None:
+        (self._source, self._destination), self._block, self._size = self._ends[path], size_bytes, size_bytes * blocks
         self._fill(self._source, 0)
         self._fill(self._destination, 0)
 
     def put(self, data: Bytes) -> None:
-        for offset, count in self._parts():
+        for offset, count in self._parts(0, self._size):
             self._write(self._source, offset, MemoryPart.of(data[offset : offset + count].tobytes()))
         self._read(self._source, 0, WORD)  # an agent serves one call after the other, so all is written
 
@@ -132,18 +132,19 @@ class HostCopies:
         self._fill(self._destination, byte)
 
     def copy(self, times: int, word_at: int) -> int:
-        for _ in range(times):
-            for offset, count in self._parts():
+        for number in range(times):
+            for offset, count in self._parts(number * self._block % self._size, self._block):
                 self._write(self._destination, offset, self._read(self._source, offset, count))
             self._read(self._destination, 0, WORD)
         return int.from_bytes(self._bytes(word_at, WORD), "little")
 
     def take(self) -> Bytes:
-        return np.frombuffer(b"".join(self._bytes(*part) for part in self._parts()), np.uint8)
+        return np.frombuffer(b"".join(self._bytes(*part) for part in self._parts(0, self._size)), np.uint8)
 
-    def _parts(self) -> Iterator[tuple[int, int]]:
-        """The offset and the size of each message."""
-        return ((offset, min(PART_BYTES, self._size - offset)) for offset in range(0, self._size, PART_BYTES))
+    def _parts(self, begin: int, count: int) -> Iterator[tuple[int, int]]:
+        """The offset and the size of each message with these bytes."""
+        end = begin + count
+        return ((offset, min(PART_BYTES, end - offset)) for offset in range(begin, end, PART_BYTES))
 
     def _fill(self, host: str, byte: int) -> None:
         self._hosts.ask(OnHost.fill_memory, host, size_bytes=self._size, byte=byte)

@@ -12,11 +12,12 @@ from mixmark.reporters.document import Block, Chart, Heading, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 
 ABOUT = (
-    "Every copy is of random bytes (8 bits of entropy a byte), into a poisoned destination that was compared whole. "
-    "The latency is of the two smallest sizes, the bandwidth of the sizes that reach memory; a copy below four times "
-    "the last cache is of cache. A path against another: a second process copied there all the time. Beside the mix: "
-    "the copies went on all through a run of the mix. Joules per byte are the machine's: the slope over windows in "
-    "which copies took different parts of the time."
+    "Every copy is of random bytes (8 bits of entropy a byte), and other ones for each copy of a call, into a "
+    "poisoned destination that was compared whole. A copied byte counts once. The latency is of the two smallest "
+    "sizes, the bandwidth of the sizes that reach memory; a copy below four times the last cache is of cache. Within "
+    "the host the latency is that of a call of numpy or of Linux from Python. A path against another: a second "
+    "process copied there all the time. Beside the mix: the copies went on all through a run of the mix. Joules per "
+    "byte are the machine's: the slope over windows in which copies took different parts of the time."
 )
 PREDICTED = "Predicted from latency and bandwidth, not measured. Weights and caches have 16 bits a value."
 ENDS = ("from", "to", "path", "host memory")
@@ -115,7 +116,8 @@ def _ends(found: PathFigures) -> tuple[str, str, str, str]:
     path = found.path
     kind = f"converts the {path.converts}" if path.converts else path.route
     shared = f", against {found.opposing}" if found.opposing else ", beside the mix" if found.beside else ""
-    return path.source, path.destination, f"{path.id} ({kind}){shared}", path.host_pages or UNKNOWN
+    own = ", as its plugin says" if found.own_code else ""
+    return path.source, path.destination, f"{path.id} ({kind}){shared}{own}", path.host_pages or UNKNOWN
 
 
 def _copied(size_bytes: int) -> str:

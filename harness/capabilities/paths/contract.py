@@ -16,14 +16,16 @@ End = Literal["source", "destination"]
 
 
 class Copy(Protocol):
-    """The two memories of an open path. The harness writes both, times `copy`, and compares the destination."""
+    """The two memories of an open path, of equally many blocks each. The harness writes both, times `copy`, and
+    compares the whole destination."""
 
     def put(self, end: End, offset: int, data: Array) -> None:
         """Writes uint8 data into one of the memories, from a byte on."""
 
     def copy(self, times: int) -> None:
-        """Copies the whole source to the destination, one time after the other. Returns once every byte of the last
-        copy is in the destination. It does nothing if `times` is 0."""
+        """Copies so many blocks, one after the other, each from its place in the source to the same place in the
+        destination. The first block follows the last one. Returns once every byte has arrived. It does nothing if
+        `times` is 0."""
 
     def take(self, offset: int, count: int) -> Array:
         """The bytes of the destination from an offset on, as uint8 on the host. If the path converts, the bytes and the
@@ -39,6 +41,9 @@ class Paths(Protocol):
     def paths(self) -> Iterable[DataPath | Absent]:
         """The paths of this machine, and the paths that it lacks, with the reason."""
 
-    def open(self, path: str, size_bytes: int) -> AbstractContextManager[Copy]:
-        """Allocates the two memories of a path, of this size. Leaving the context frees them. path: an id of `paths`.
-        Raises MemoryError or Unsupported if the path cannot copy so much at once."""
+    def open(self, path: str, size_bytes: int, blocks: int) -> AbstractContextManager[Copy]:
+        """Allocates the two memories of a path. Leaving the context frees them. Raises MemoryError or Unsupported if
+        the path cannot copy so much.
+
+        path: an id of `paths`. size_bytes: of a block, which is one copy. blocks: of each memory.
+        """

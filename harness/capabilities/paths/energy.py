@@ -20,6 +20,8 @@ from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
 from mixmark.harness.judge.energy.total import total, unmeasured
 from mixmark.harness.judge.statistics.intervals import CONFIDENCE, student_t
 
+WIDEST = 10.0  # a figure is not known if the ends of its interval are further apart than this factor
+
 
 @dataclass(frozen=True)
 class CopyEnergy:
@@ -37,6 +39,8 @@ class CopyEnergy:
 
 def of_path(result: Result, record: PathRecord) -> tuple[CopyEnergy | None, Reason | None]:
     """The energy of a path, or why it is not known: no meter, too few updates, or copies that do not show in it."""
+    if record.own_code:
+        return None, "the copies are a plugin's own"
     if record.metering is None:
         return None, "the meters were not read" if result.domains else "no meter was read"
     totals = [total(result, record.metering, window.begin_ns, window.end_ns) for window in record.duty]
@@ -52,8 +56,8 @@ def of_path(result: Result, record: PathRecord) -> tuple[CopyEnergy | None, Reas
     freedom = len(joules) - 2
     variance = float(left_over @ left_over) / freedom * float(np.linalg.inv(x.T @ x)[1, 1])
     half = float(student_t(freedom, CONFIDENCE)) * math.sqrt(variance)
-    if slope <= half:
+    per_byte = Estimate(float(slope) / 1e9, float(slope - half) / 1e9, float(slope + half) / 1e9)
+    if per_byte.is_vague(WIDEST):
         return None, "the power scatters by more than copies add to it"
     assert totals[0].boundary is not None  # it has joules
-    per_byte = Estimate(float(slope) / 1e9, float(slope - half) / 1e9, float(slope + half) / 1e9)
     return CopyEnergy(per_byte, float(watts), totals[0].boundary, totals[0].domains), None

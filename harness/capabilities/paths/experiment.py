@@ -11,8 +11,11 @@ from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.stages import RunState, Steps
+from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins.experiments import Attendant, Experiment
 from mixmark.reporters.document import Block, Table
+
+PATH_S = 40.0  # of a path on a slow machine, alone and against the way back
 
 
 class MeasurePaths(Experiment):
@@ -24,6 +27,11 @@ class MeasurePaths(Experiment):
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Fact:
         plugins = [run.suites.plugins[each.name] for each in run.workloads]
         return Moves(moves=tuple(measuring.moves(plugins, run.request.tier)))
+
+    def before_s(self, result: Result, metered: bool) -> float:
+        """Each device, the processor too, has about four paths."""
+        duties_s = len(measuring.DUTIES) * measuring.DUTY_NS / SECOND if metered else 0.0
+        return 4 * len(result.devices) * (PATH_S + duties_s)
 
     def before(self, result: Result, executor: Executor) -> Iterator[Fact | Metering | Absent]:
         absent = (each for each in result.absent if each.kind == "path")

@@ -45,7 +45,8 @@ class CopySample(Fact):
     copies: int = Field(ge=0, le=LARGEST)
     """0: the call alone, which is subtracted from the others."""
     ns: int = Field(ge=0, le=LARGEST)
-    """From the call to the reply, which carries a word of the destination."""
+    """From the call to the reply, which carries a word of the destination. The copies are of different bytes, from and
+    to different places, if nothing else ran."""
 
 
 class CopyFault(Fact):
@@ -76,6 +77,8 @@ class PathRecord(Fact):
     path: DataPath
     opposing: str | None = None
     """The path on which another process copied the other way all the time. None if nothing did."""
+    own_code: bool = False
+    """Whether a plugin of another package copied and returned the bytes that were compared. False: Mixmark did."""
     beside: str | None = None
     """The phase of the mix during which the copies were made, without a pause. None if the mix did not run."""
     samples: tuple[CopySample, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from mixmark.harness.capabilities.paths.energy import CopyEnergy, of_path
+from mixmark.harness.capabilities.paths.energy import WIDEST, CopyEnergy, of_path
 from mixmark.harness.capabilities.paths.facts import DataPath, PathRecord, measured, moved
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.figures import Estimate
@@ -79,15 +79,18 @@ class PathFigures:
     """The path on which another process copied the other way all the time. None if nothing did."""
     beside: str | None
     """The phase of the mix that ran meanwhile. None if it did not run."""
+    own_code: bool
+    """Whether a plugin of another package copied and returned the bytes that were compared. The times are as it says
+    then: no suite has a prediction or a ceiling by them, and no joules are known."""
     sizes: tuple[CopyFigures, ...]
-    """Empty if a copy was wrong."""
+    """Empty if a copy was wrong. A size whose times scatter by more than a factor of ten is left out."""
     latency_s: Estimate | None = None
     """The part of a copy's time that does not depend on its size, from the two smallest sizes. Not known if something
     else ran."""
     bytes_per_s: Estimate | None = None
     """The bandwidth, from all sizes that reach memory; beside an opposing path or the mix the rate of the one size."""
     reason: Reason | None = None
-    """Why the pair is not known."""
+    """Why the pair is not known, or one of the two."""
     left: Estimate | None = None
     """What an opposing path or the mix leaves of the path: the rate over the rate of copies of the same size alone.
     None if either is not known, or nothing else ran."""
@@ -136,7 +139,7 @@ def _left(shared: PathFigures, alone: PathFigures | None) -> Estimate | None:
     for each in shared.sizes:
         if alone_s := before.get(each.size_bytes):
             (low, high), (least, most) = alone_s.ends, each.seconds.ends  # both from the smallest to the largest
-            return Estimate(alone_s.estimate / each.seconds.estimate, low / most, high / least)
+            return _informative(Estimate(alone_s.estimate / each.seconds.estimate, low / most, high / least))
     return None
 
 
@@ -173,7 +176,7 @@ def _figures(record: PathRecord, result: Result) -> PathFigures:
     cache_bytes = last_level_bytes(result.system_of(host_of(record.path.source)).caches)
     times = {} if record.fault else _seconds(record)
     sizes = tuple(_of_size(record, size, times[size], cache_bytes) for size in sorted(times))
-    found = PathFigures(record.path, record.opposing, record.beside, sizes)
+    found = PathFigures(record.path, record.opposing, record.beside, record.own_code, sizes)
     if record.fault:
         return replace(found, reason="its copies were wrong")
     small, large = (
@@ -188,13 +191,15 @@ def _figures(record: PathRecord, result: Result) -> PathFigures:
         return replace(found, reason=record.failure.message if record.failure else why)
     pairs = [_pair(round, small, large) for round in _rounds(times)]
     latency, bandwidth = _middle([each for each, _ in pairs]), _middle([1 / slope for _, slope in pairs if slope > 0])
+    found = replace(found, latency_s=latency, bytes_per_s=bandwidth)
     if latency is None or bandwidth is None:
-        return replace(found, reason="a copy's time does not grow with its size")
+        return replace(found, reason=f"no {'bandwidth' if latency else 'latency'} follows from the times of its copies")
     moves = tuple(
         PredictedMove(move.suite, move.what, move.size_bytes, predicted(move.size_bytes, latency, bandwidth))
         for move in moved(result)
+        if not record.own_code
     )
-    return replace(found, latency_s=latency, bytes_per_s=bandwidth, moves=moves)
+    return replace(found, moves=moves)
 
 
 def _inverse(of_size: CopyFigures) -> Estimate:
@@ -216,14 +221,14 @@ def predicted(size_bytes: int, latency_s: Estimate, bytes_per_s: Estimate) -> Es
 
 
 def _seconds(record: PathRecord) -> dict[int, list[float]]:
-    """The times of one copy by size, in their order, without the time of the call. A size whose copies took no longer
-    than the call alone is left out."""
+    """The times of one copy by size, in their order, without the time of the call. A size whose time is not known is
+    left out."""
     found: dict[int, list[float]] = defaultdict(list)
     call = _calls(record)
     for sample in record.samples:
         if sample.copies:
             found[sample.size_bytes].append((sample.ns - call.get(sample.size_bytes, 0)) / sample.copies / SECOND)
-    return {size: times for size, times in found.items() if min(times) > 0}
+    return {size: times for size, times in found.items() if _middle(times)}
 
 
 def _calls(record: PathRecord) -> dict[int, float]:
@@ -247,11 +252,13 @@ def _of_size(record: PathRecord, size: int, times: Sequence[float], cache_bytes:
 
 def _middle(values: Sequence[float]) -> Estimate | None:
     """The median, and of six values or more the interval of at least 95 % from the smallest to the largest: what
-    disturbs a copy only makes it longer, so a mean would follow the disturbance. None unless the median is above 0."""
-    middle = median(values) if values else 0.0
-    if middle <= 0:
-        return None
-    return Estimate(middle, min(values), max(values)) if len(values) >= sample_needed(0.5) else Estimate(middle)
+    disturbs a copy only makes it longer, so a mean would follow the disturbance. None if the values say nothing."""
+    found = _informative(Estimate(median(values), min(values), max(values))) if values else None
+    return found if not found or len(values) >= sample_needed(0.5) else Estimate(found.estimate)
+
+
+def _informative(figure: Estimate) -> Estimate | None:
+    return None if figure.is_vague(WIDEST) else figure
 
 
 def _rounds(times: dict[int, list[float]]) -> list[dict[int, float]]:

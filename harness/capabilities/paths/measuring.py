@@ -1,18 +1,18 @@
 """Measures paths between memories: draws the bytes, times the copies and compares each destination whole.
 
 The clock is the parent's. A call over the border of the process takes longer than a copy of 4 KiB, so a sample is many
-copies between two timestamps, and calls without a copy are timed beside it. The reply carries a word of the destination
-that the parent draws, so it cannot be sent before that word has arrived.
+copies between two timestamps, each of other bytes to another place, and calls without a copy are timed beside it. The
+reply carries a word of the destination that the parent draws, so it cannot be sent before that word has arrived.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from math import prod
+from math import inf, prod
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -41,11 +41,11 @@ from mixmark.harness.resources.memory import available_bytes
 Bytes = npt.NDArray[np.uint8]
 
 SIZES = tuple(4096 << shift for shift in range(0, 17, 2))
-"""The sizes of copies in bytes: 4 KiB to 256 MiB."""
+"""The sizes of copies in bytes: 4 KiB to 256 MiB. All copies of a call have the bytes of the largest at most."""
 SAMPLES = 6
 """The samples of a size."""
-SAMPLE_NS = 20_000_000  # a call takes 0.1 ms
-MOST_COPIES = 1 << 16
+CALLS = 20  # the copies of a sample take as long as so many calls alone, so that a call is known well enough
+GROWTH = 4
 POISON = 0xCA
 LATE_S = 0.2
 """The time after which a destination that was wrong is read again."""
@@ -54,6 +54,7 @@ BYTES = 2  # a value of 16 bits
 TOKENS = (1024, 8192)
 BATCH = 32
 OPPOSING = 8  # copies of a call, so that the time between two calls is a small part
+COVERED = 0.9  # of a sample, by the calls of the process that copies the other way
 DUTIES = (0.25, 1.0, 0.5, 0.0, 0.75)
 """The parts of the windows' time that copies take. Their order has no correlation with time, so a drift of the idle
 power is in no joules per byte."""
@@ -67,7 +68,7 @@ class Copies(Protocol):
 
     def paths(self) -> Sequence[DataPath | Absent]: ...
 
-    def open(self, path: str, size_bytes: int) -> None: ...
+    def open(self, path: str, size_bytes: int, blocks: int) -> None: ...
 
     def put(self, data: Bytes) -> None: ...
 
@@ -119,7 +120,9 @@ def measure(
             data = Data(secrets.randbits(64) if seed is None else seed)
             try:
                 with closing(PathProcess(plugin)) as process:
-                    yield from _of_plugin(plugin, process, data, names, meters)
+                    for found in _of_plugin(plugin, process, data, names, meters if plugin.built_in else None):
+                        own = isinstance(found, PathRecord) and not plugin.built_in
+                        yield found.model_copy(update={"own_code": True}) if own else found
             except MixmarkError as error:
                 yield Absent(kind="path", name=name, reason="; ".join(filter(None, (f"no path: {error}", error.hint))))
 
@@ -160,18 +163,19 @@ def measured(
     data: Data,
     largest_bytes: int,
     sizes: Sequence[int] | None = None,
+    counts: Callable[[int, int], bool] = lambda begin_ns, end_ns: True,
 ) -> PathRecord:
     """Measures a path, the smallest size first. It ends at the first failure or wrong copy.
 
-    largest_bytes: sizes above do not fit into memory. sizes: None means all.
+    largest_bytes: sizes above do not fit into memory. sizes: None means all. counts: whether a sample from one time to
+    another counts.
     """
     samples: list[CopySample] = []
     with _noted() as problem:
         for size in sizes or SIZES:
             if size > largest_bytes:
                 raise Unsupported(f"copies of {size} bytes do not fit into the free memory", "end other programs")
-            copies.open(path.id, size)
-            samples += _of_size(size, copies, data)
+            samples += _of_size(path.id, size, copies, data, min(largest_bytes, SIZES[-1]), counts)
     return PathRecord(path=path, samples=tuple(samples), **problem)
 
 
@@ -197,12 +201,12 @@ def opposed(
     largest_bytes: int,
 ) -> PathRecord:
     """Measures the largest size of a path that fits, while another process copies on the way back. Nothing counts if
-    that process fails, or if its copies are wrong."""
+    that process fails, or if its copies are wrong, and no sample counts that its calls do not cover."""
     size = max((each for each in SIZES if each <= largest_bytes), default=SIZES[0])
     with _noted() as problem:
         opposing = SteadyCopies(CopyWork(path=back.id, size_bytes=size), other, data)
         with opposing.going_on():
-            record = measured(path, copies, data, largest_bytes, (size,))
+            record = measured(path, copies, data, largest_bytes, (size,), opposing.covers)
         opposing.check()
     record = PathRecord(path=path, **problem) if problem else record
     return record.model_copy(update={"opposing": back.id})
@@ -217,7 +221,7 @@ class SteadyCopies:
         found = (each for each in copies.paths() if isinstance(each, DataPath) and each.id == work.path)
         if (path := next(found, None)) is None:
             raise Unsupported(f"the path {work.path} is no longer here", "start a new run")
-        copies.open(path.id, work.size_bytes)
+        copies.open(path.id, work.size_bytes, 1)
         self._work, self._copies, self._path = work, copies, path
         self._before, self._sent = data.next(work.size_bytes), data.next(work.size_bytes)
         copies.put(self._before)
@@ -225,42 +229,54 @@ class SteadyCopies:
         copies.put(self._sent)
         copies.poison(POISON)
         self._ended: Future[None] | None = None
-        self._calls_ns: list[tuple[int, int]] = []
-        """When each call began and ended."""
+        self._calls_ns: list[tuple[int, float]] = []
+        """When each call began and ended. The last one may go on."""
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Begins no copy after the block ends. `check` waits for the last call."""
-        over = threading.Event()
+        """The block begins after the first call. No copy begins after it. `check` waits for the last call."""
+        begun, over = threading.Event(), threading.Event()
 
         def copy() -> None:
-            while not over.is_set():
-                begin_ns = clock.now_ns()
-                self._copies.copy(OPPOSING, 0)
-                self._calls_ns.append((begin_ns, clock.now_ns()))
+            try:
+                while not over.is_set():
+                    self._calls_ns.append((clock.now_ns(), inf))
+                    self._copies.copy(OPPOSING, 0)
+                    self._calls_ns[-1] = self._calls_ns[-1][0], clock.now_ns()
+                    begun.set()
+            finally:
+                begun.set()
 
         pool = ThreadPoolExecutor(1)
         self._ended = pool.submit(copy)
         try:
+            begun.wait()
             yield
         finally:
             over.set()
             pool.shutdown(wait=False)  # the last call may take seconds, and the watch of a phase ends with its window
+
+    def covers(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether calls went on in nearly all of this time. A call that goes on is taken to copy."""
+        inside = (min(end, end_ns) - max(begin, begin_ns) for begin, end in self._calls_ns)
+        return sum(ns for ns in inside if ns > 0) >= COVERED * (end_ns - begin_ns)
 
     def check(self) -> None:
         """Raises Faulty for a wrong copy, and MixmarkError if the plugin failed."""
         if self._ended:
             self._ended.result()
         if not np.array_equal(taken := self._copies.take(), self._sent):
-            raise Faulty(_fault(self._sent, self._before, taken, self._copies, 0))
+            raise Faulty(_fault(self._work.size_bytes, self._sent, self._before, taken, self._copies, 0))
 
     def record(self, phase: str, begin_ns: int, end_ns: int) -> PathRecord:
         """The copies within the window of a phase of the mix: SAMPLES samples of equally many calls. No sample counts
-        if a copy was wrong or the plugin failed, since the mix then ran without copies."""
+        if a copy was wrong, the plugin failed or no call was over, since the mix then ran without copies."""
         samples: list[CopySample] = []
         with _noted() as problem:
             self.check()
             inside = [(begin, end) for begin, end in self._calls_ns if begin_ns <= begin and end <= end_ns]
+            if not inside:
+                raise Unsupported("no call of the copies was over within the window of the mix")
             for calls in filter(len, np.array_split(np.array(inside), SAMPLES)):
                 took_ns, copies = int(calls[-1, 1] - calls[0, 0]), OPPOSING * len(calls)
                 samples.append(CopySample(size_bytes=self._work.size_bytes, copies=copies, ns=took_ns))
@@ -299,27 +315,37 @@ def _metered(
     return alone.model_copy(update={"duty": windows, "metering": name}), metering
 
 
-def _of_size(size: int, copies: Copies, data: Data) -> list[CopySample]:
+def _of_size(
+    path: str, size: int, copies: Copies, data: Data, most_bytes: int, counts: Callable[[int, int], bool]
+) -> list[CopySample]:
     """The samples of a size. Raises Faulty, and MixmarkError if the plugin fails."""
-    before, times, found = data.next(size), 1, list[CopySample]()
-    copies.put(before)
-    copies.copy(1, 0)  # the first copy touches the pages
-    while len(found) < 2 * SAMPLES:
-        sent = data.next(size)
-        copies.put(sent)
-        copies.poison(POISON)
-        call = _timed(size, 0, copies, data.offset(size))[0]
-        at = data.offset(size)
-        sample, word = _timed(size, times, copies, at)
-        taken = copies.take()
-        if word != int.from_bytes(sent[at : at + WORD].tobytes(), "little") or not np.array_equal(taken, sent):
-            raise Faulty(_fault(sent, before, taken, copies, at))
-        before = sent
-        if sample.ns - call.ns < SAMPLE_NS and times < MOST_COPIES:
-            times *= 4
+    times, least_ns = 1, inf
+    while True:
+        copies.open(path, size, times)
+        before, found = data.next(times * size), list[CopySample]()
+        copies.put(before)
+        copies.copy(times, 0)  # the first copy touches the pages
+        for _ in range(2 * SAMPLES):
+            sent = data.next(times * size)
+            copies.put(sent)
+            copies.poison(POISON)
+            call = _timed(size, 0, copies, data.offset(times * size))[0]
+            at, begin_ns = data.offset(times * size), clock.now_ns()
+            sample, word = _timed(size, times, copies, at)
+            counted, taken = counts(begin_ns, clock.now_ns()), copies.take()
+            if word != int.from_bytes(sent[at : at + WORD].tobytes(), "little") or not np.array_equal(taken, sent):
+                raise Faulty(_fault(size, sent, before, taken, copies, at))
+            before = sent
+            least_ns = min(least_ns, call.ns)
+            if sample.ns < (1 + CALLS) * least_ns and GROWTH * times * size <= most_bytes:
+                times *= GROWTH
+                break
+            if counted:
+                found += [call, sample]
+            if len(found) == 2 * SAMPLES:
+                return found
         else:
-            found += [call, sample]
-    return found
+            raise Unsupported("the other process paused while this one copied", "end other programs")
 
 
 def _timed(size: int, times: int, copies: Copies, at: int) -> tuple[CopySample, int]:
@@ -328,19 +354,23 @@ def _timed(size: int, times: int, copies: Copies, at: int) -> tuple[CopySample, 
     return CopySample(size_bytes=size, copies=times, ns=clock.now_ns() - begin_ns), word
 
 
-def _fault(sent: Bytes, before: Bytes, taken: Bytes, copies: Copies, at: int) -> CopyFault:
-    """What is wrong with a destination. at: the offset of the word that the reply carried."""
-    wrong = np.flatnonzero(taken != sent)
-    first = int(wrong[0]) if len(wrong) else at
-    kind = "corrupted"
+def _fault(size: int, sent: Bytes, before: Bytes, taken: Bytes, copies: Copies, at: int) -> CopyFault:
+    """What is wrong with the first wrong copy of a call. size: of a copy. at: the offset of the word that the reply
+    carried."""
+    is_wrong = not np.array_equal(taken, sent)
+    first = int(np.argmax(taken != sent)) if is_wrong else at
     clock.sleep(LATE_S)
-    if not len(wrong) or np.array_equal(copies.take(), sent):
+    is_late = not is_wrong or np.array_equal(copies.take(), sent)
+    sent, before, taken = (each[first - first % size :][:size] for each in (sent, before, taken))
+    wrong = taken != sent
+    kind = "corrupted"
+    if is_late:
         kind = "late"
     elif np.array_equal(taken[wrong], before[wrong]):
         kind = "repeated"
-    elif (taken[first:] == POISON).all():
+    elif (taken[first % size :] == POISON).all():
         kind = "short"
-    return CopyFault.model_validate({"kind": kind, "size_bytes": len(sent), "first_byte": first})
+    return CopyFault.model_validate({"kind": kind, "size_bytes": size, "first_byte": first % size})
 
 
 def moves(suites: Iterable[Plugin], tier: Tier) -> Iterator[Move]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -15,34 +16,33 @@ from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import HOST_POOL, Absent
 
+ENDS: tuple[End, End] = ("source", "destination")
 SHOW_ONE = "let it see one device, as by CUDA_VISIBLE_DEVICES=UUID"
 
 
 class OnnxRuntimeCopy:
-    """Two OrtValues. Host memory is a numpy array; a device's memory is written and read whole."""
+    """Each end as an array of host memory [blocks, bytes], its blocks as OrtValues, and the OrtValues that are copied:
+    the same ones, or those of a device, which are written and read whole."""
 
-    def __init__(self, runtime: Any, memories: Iterable[Any], hosts: Iterable[Array]) -> None:
-        self._runtime = runtime
-        self._source, self._destination = memories
-        self._host_of_source, self._host_of_destination = hosts
+    def __init__(self, runtime: Any, ends: Mapping[End, tuple[Array, Sequence[Any], Sequence[Any]]]) -> None:
+        self._runtime, self._ends = runtime, ends
 
     def put(self, end: End, offset: int, data: Array) -> None:
-        source = end == "source"
-        host = self._host_of_source if source else self._host_of_destination
-        host[offset : offset + len(data)] = data
-        value = self._source if source else self._destination
-        if value.device_name() != "cpu":
-            self._runtime.copy_tensors([self._runtime.OrtValue.ortvalue_from_numpy(host)], [value])
+        host, staged, values = self._ends[end]
+        host.reshape(-1)[offset : offset + len(data)] = data
+        if values is not staged:
+            self._runtime.copy_tensors(staged, values)
 
     def copy(self, times: int) -> None:
-        for _ in range(times):
-            self._runtime.copy_tensors([self._source], [self._destination])
+        (_, _, sources), (_, _, destinations) = self._ends["source"], self._ends["destination"]
+        for source, destination in islice(cycle(zip(sources, destinations, strict=True)), times):
+            self._runtime.copy_tensors([source], [destination])
 
     def take(self, offset: int, count: int) -> Array:
-        value, host = self._destination, self._host_of_destination
-        if value.device_name() != "cpu":
-            self._runtime.copy_tensors([value], [self._runtime.OrtValue.ortvalue_from_numpy(host)])
-        return host[offset : offset + count]
+        host, staged, values = self._ends["destination"]
+        if values is not staged:
+            self._runtime.copy_tensors(values, staged)
+        return host.reshape(-1)[offset : offset + count]
 
 
 class OnnxRuntimePaths:
@@ -76,14 +76,19 @@ class OnnxRuntimePaths:
         return {place.device.id: place for place in provider_devices() if place.memory != "cpu"}
 
     @contextmanager
-    def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
+    def open(self, path: str, size_bytes: int, blocks: int) -> Iterator[Copy]:
         runtime = import_runtime()
         way, _, id = path.removeprefix("onnxruntime/").partition("-")
         place = self._places()[id]
-        hosts = [np.zeros(size_bytes, np.uint8) for _ in range(2)]
-        try:
-            on_device = runtime.OrtValue.ortvalue_from_shape_and_type([size_bytes], np.uint8, place.memory, 0)
-        except Exception as error:  # onnxruntime's errors have no common class
-            raise Unsupported(f"{id} takes no {size_bytes} bytes: {str(error)[:200]}") from error
-        on_host = runtime.OrtValue.ortvalue_from_numpy(hosts[0 if way == "to" else 1])
-        yield OnnxRuntimeCopy(runtime, (on_host, on_device) if way == "to" else (on_device, on_host), hosts)
+        ends: dict[End, tuple[Array, Sequence[Any], Sequence[Any]]] = {}
+        for end in ENDS:
+            host = np.zeros((blocks, size_bytes), np.uint8)
+            staged = values = [runtime.OrtValue.ortvalue_from_numpy(block) for block in host]
+            if (end == "destination") == (way == "to"):
+                shape = [size_bytes], np.uint8, place.memory, 0
+                try:
+                    values = [runtime.OrtValue.ortvalue_from_shape_and_type(*shape) for _ in host]
+                except Exception as error:  # onnxruntime's errors have no common class
+                    raise Unsupported(f"{id} takes no {host.nbytes} bytes: {str(error)[:200]}") from error
+            ends[end] = host, staged, values
+        yield OnnxRuntimeCopy(runtime, ends)

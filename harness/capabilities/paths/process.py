@@ -32,7 +32,7 @@ class PathCalls(Protocol):
     def list_paths(self) -> tuple[DataPath | Absent, ...]:
         """The paths, and those that this machine lacks."""
 
-    def open_path(self, *, path: str, size_bytes: Positive) -> None:
+    def open_path(self, *, path: str, size_bytes: Positive, blocks: Positive) -> None:
         """Allocates the memories of a path, after those of the path before are freed."""
 
     def put(self, *, offset: Natural, file: str) -> None:
@@ -60,10 +60,10 @@ class PathService(PathCalls):
     def list_paths(self) -> tuple[DataPath | Absent, ...]:
         return tuple(self.paths.paths())
 
-    def open_path(self, *, path: str, size_bytes: int) -> None:
+    def open_path(self, *, path: str, size_bytes: int, blocks: int) -> None:
         self._open.close()
-        self._copy = self._open.enter_context(self.paths.open(path, size_bytes))
-        self._size_bytes = size_bytes
+        self._copy = self._open.enter_context(self.paths.open(path, size_bytes, blocks))
+        self._size_bytes = size_bytes * blocks
 
     def put(self, *, offset: int, file: str) -> None:
         self._copy.put("source", offset, np.fromfile(file, np.uint8))
@@ -103,13 +103,13 @@ class PathProcess(PluginProcess):
             names.add(name)
         return found
 
-    def open(self, path: str, size_bytes: int) -> None:
+    def open(self, path: str, size_bytes: int, blocks: int) -> None:
         """In a new process if the last path ended it."""
         if self.gone:
             self.end()
             super().__init__(self._plugin)
-        self.call(PathCalls.open_path, COPYING_S, path=path, size_bytes=size_bytes)
-        self._size = size_bytes
+        self.call(PathCalls.open_path, COPYING_S, path=path, size_bytes=size_bytes, blocks=blocks)
+        self._size = size_bytes * blocks
 
     def put(self, data: npt.NDArray[np.uint8]) -> None:
         for offset in range(0, len(data), EXCHANGED_BYTES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice, pairwise
 from typing import TYPE_CHECKING
 
 from mixmark.harness.adapters.torch import _devices, _import
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 class TorchCopy:
     """Tensors that are copied in turn, each to the next: source, perhaps one in host memory, destination."""
 
-    def __init__(self, *memories: Tensor) -> None:
+    def __init__(self, blocks: int, *memories: Tensor) -> None:
         self.memories = memories
+        self._blocks = [*zip(*(each.view(blocks, -1) for each in memories), strict=True)]
 
     def put(self, end: End, offset: int, data: Array) -> None:
         import torch
@@ -30,10 +32,10 @@ class TorchCopy:
     def copy(self, times: int) -> None:
         """Streams keep the order of copies that are not waited for. Pageable memory needs no wait; pinned memory and a
         second accelerator do."""
-        for _ in range(times):
-            for source, destination in zip(self.memories, self.memories[1:], strict=False):
+        for block in islice(cycle(self._blocks), times):
+            for source, destination in pairwise(block):
                 destination.copy_(source, non_blocking=True)
-                if len(self.memories) > 2:
+                if len(block) > 2:
                     _synchronize(*self.memories)  # the next copy is on another device's stream
         _synchronize(*self.memories)
 
@@ -84,11 +86,11 @@ class TorchPaths:
         return found
 
     @contextmanager
-    def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
+    def open(self, path: str, size_bytes: int, blocks: int) -> Iterator[Copy]:
         import torch
 
         _, names = self._paths()[path]
-        empty = [torch.empty(size_bytes, dtype=torch.uint8, device=name.replace("pinned", "cpu")) for name in names]
-        yield TorchCopy(
-            *(each.pin_memory() if name == "pinned" else each for each, name in zip(empty, names, strict=True))
-        )
+        count = size_bytes * blocks
+        empty = [torch.empty(count, dtype=torch.uint8, device=name.replace("pinned", "cpu")) for name in names]
+        memories = [each.pin_memory() if name == "pinned" else each for each, name in zip(empty, names, strict=True)]
+        yield TorchCopy(blocks, *memories)

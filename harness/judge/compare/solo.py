@@ -381,7 +381,7 @@ def ratio_between(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | Reason:
     """
     single = len(a.runs) == len(b.runs) == 1
     ratio = _ratio_of_single_runs(a, b) if single else ratio_of_runs(a.figures, b.figures)
-    if isinstance(ratio, Estimate) and ratio.ends[1] > WIDEST_RATIO * ratio.ends[0]:
+    if isinstance(ratio, Estimate) and ratio.is_vague(WIDEST_RATIO):
         return f"the interval is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
     return ratio
 

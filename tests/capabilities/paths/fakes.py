@@ -42,14 +42,15 @@ class Known:
 
     def __init__(self, latency_ns: float, ns_per_byte: float, call_ns: int = 100_000) -> None:
         self.latency_ns, self.ns_per_byte, self.call_ns = latency_ns, ns_per_byte, call_ns
-        self.calls_begun = 0
+        self.calls_begun = self.calls_ended = 0
         self.source, self.destination = np.zeros(0, np.uint8), np.zeros(0, np.uint8)
 
     def paths(self) -> tuple[DataPath, ...]:
         return PATH, BACK
 
-    def open(self, path: str, size_bytes: int) -> None:
-        self.source, self.destination = np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8)
+    def open(self, path: str, size_bytes: int, blocks: int) -> None:
+        self.size_bytes = size_bytes
+        self.source, self.destination = (np.zeros(size_bytes * blocks, np.uint8) for _ in range(2))
 
     def put(self, data: Bytes) -> None:
         self.source[:] = data
@@ -59,7 +60,8 @@ class Known:
 
     def copy(self, times: int, word_at: int) -> int:
         self.calls_begun += 1
-        clock.sleep((self.call_ns + times * (self.latency_ns + len(self.source) * self.ns_per_byte)) / 1e9)
+        clock.sleep((self.call_ns + times * (self.latency_ns + self.size_bytes * self.ns_per_byte)) / 1e9)
+        self.calls_ended += 1
         if times:
             self.arrive()
         return int.from_bytes(self.destination[word_at : word_at + 8].tobytes(), "little")
@@ -113,12 +115,12 @@ class Counted(Known):
 
 
 class Held(Counted):
-    """Holds the first timed call until it is let go."""
+    """Holds the second timed call until it is let go."""
 
     ended = 0
 
     def __init__(self) -> None:
-        super().__init__(calls=1)
+        super().__init__(calls=2)
         self.begun, self.let_go = threading.Event(), threading.Event()
 
     def copy(self, times: int, word_at: int) -> int:
@@ -147,13 +149,20 @@ class Corrupting(Known):
 class CountedWrong(Corrupting, Counted): ...
 
 
+class Once(Known):
+    """Copies the first block alone, however many it is asked for."""
+
+    def arrive(self) -> None:
+        self.destination[: self.size_bytes] = self.source[: self.size_bytes]
+
+
 class Short(Known):
     def arrive(self) -> None:
         self.destination[:4000] = self.source[:4000]
 
 
 class Repeating(Known):
-    """Keeps the bytes that it was given first."""
+    """Keeps the bytes that each memory was given first."""
 
     def put(self, data: Bytes) -> None:
         if not self.source.any():
@@ -172,6 +181,12 @@ class Late(Known):
         return super().take()
 
 
+class Plain(HostCopy):
+    def __init__(self, size_bytes: int, blocks: int) -> None:
+        source, destination = (np.zeros((blocks, size_bytes), np.uint8) for _ in range(2))
+        super().__init__(source.reshape(-1), destination.reshape(-1), zip(source, destination, strict=True))
+
+
 class Fakes:
     """A plugin: a path that works, one that dies, one that raises, and one that the machine lacks."""
 
@@ -184,8 +199,8 @@ class Fakes:
         return *known, *self.lacks
 
     @contextmanager
-    def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
-        yield Failing(path, np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8))
+    def open(self, path: str, size_bytes: int, blocks: int) -> Iterator[Copy]:
+        yield Failing(path, size_bytes, blocks)
 
 
 class One(Fakes):
@@ -207,17 +222,17 @@ class Brief(One):
     lacks_of_word = False
 
     @contextmanager
-    def open(self, path: str, size_bytes: int) -> Iterator[Copy]:
-        yield BriefCopy(np.zeros(size_bytes, np.uint8), np.zeros(size_bytes, np.uint8), self.lacks_of_word)
+    def open(self, path: str, size_bytes: int, blocks: int) -> Iterator[Copy]:
+        yield BriefCopy(size_bytes, blocks, self.lacks_of_word)
 
 
 class BriefWord(Brief):
     lacks_of_word = True
 
 
-class BriefCopy(HostCopy):
-    def __init__(self, source: Array, destination: Array, lacks_of_word: bool) -> None:
-        super().__init__(source, destination)
+class BriefCopy(Plain):
+    def __init__(self, size_bytes: int, blocks: int, lacks_of_word: bool) -> None:
+        super().__init__(size_bytes, blocks)
         self.lacks_of_word = lacks_of_word
 
     def take(self, offset: int, count: int) -> Array:
@@ -239,13 +254,13 @@ class Hiding(One):
     lacks = (Absent(kind="mix", name="fakes/edge-1", reason="no mix"),)
 
 
-class Failing(HostCopy):
-    def __init__(self, path: str, source: Array, destination: Array) -> None:
-        super().__init__(source, destination)
-        self.path = path
+class Failing(Plain):
+    def __init__(self, path: str, size_bytes: int, blocks: int) -> None:
+        super().__init__(size_bytes, blocks)
+        self.path, self.size_bytes = path, size_bytes
 
     def copy(self, times: int) -> None:
-        if self.path == "fakes/dies" and len(self.source) > 4096:
+        if self.path == "fakes/dies" and self.size_bytes > 4096:
             import os
 
             os._exit(3)

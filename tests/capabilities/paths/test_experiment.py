@@ -12,15 +12,17 @@ import pytest
 from mixmark.harness.capabilities.paths import measuring
 from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, CopyWork, DataPath, PathRecord, measured
 from mixmark.harness.capabilities.paths.figures import PathFigures
+from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Absent, Device, Found, Hosts
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
+from mixmark.harness.measure.executor import PhaseStarted
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
 from tests.capabilities.paths.fakes import PATH, with_paths
 from tests.cli.shell import Shell
-from tests.cli.test_progress import FAILED, Player
-from tests.golden.sample import result
+from tests.cli.test_progress import FAILED, Player, header
+from tests.golden.sample import result, sample
 from tests.measure.test_benchmark import run
 from tests.measure.test_repeats import QUIET, Desk, benchmark
 from tests.measure.test_stages import DEVICES, later, solo
@@ -54,6 +56,7 @@ def test_over_several_hosts_no_copies_run_beside_the_mix() -> None:
         (DEVICES, (IN_HOST, FROM_GPU, on_path("torch/2", "gpu:0", "host", 300, converts="layout")), "torch/1"),
         (DEVICES, (FROM_GPU, TO_GPU.model_copy(update={"opposing": "torch/1"})), "torch/1"),
         (DEVICES[:1], (IN_HOST, TO_GPU, FROM_GPU), "host/copy"),
+        (DEVICES, (IN_HOST, TO_GPU, FROM_GPU.model_copy(update={"own_code": True})), "torch/0"),
         (DEVICES[:1], (TO_GPU,), None),
     ],
 )
@@ -87,6 +90,22 @@ def test_each_path_is_told_once_it_is_measured() -> None:
         f"path host/copy: {FAILED.message}",
         "path host/copy beside the mix: a wrong copy (late)",
     ]
+
+
+def test_the_progress_moves_while_paths_are_measured() -> None:
+    """A processor has four paths of 40 s, which is 160 s before the first phase."""
+    player = Player(width=200, of=with_paths(header()))
+    whole_s = player.progress.eta.total_s
+    path = Found(experiment="paths", facts=IN_HOST.model_dump(mode="json"))
+    for player.now_s in (60, 150, 200):
+        player.notify(path)
+    player.notify(PhaseStarted(player.header.phases[0]))
+    player.notify(path)
+    expected = [f"{seconds / whole_s * 100:3.0f} %" for seconds in (60, 150, 160, 160)]
+    assert [line[1:].partition("]")[0] for line in player.lines] == expected
+    assert player.progress.eta.done_s == 160
+    assert Eta(with_paths(header()), True).before_s == 4 * (40 + 5 * 4.5)
+    assert Eta(with_paths(sample()), False).before_s == 0, "they were measured"
 
 
 def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
@@ -123,9 +142,7 @@ def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two sizes, and copies for a hundredth of a millisecond."""
     monkeypatch.setattr(measuring, "SIZES", (4096, 1 << 16))
-    monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
 
 
 @pytest.mark.usefixtures("inline_workers", "few")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mixmark.harness.capabilities.paths import blocks
 from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, CopyWork, Move, PathRecord
 from mixmark.harness.capabilities.paths.figures import PathFigures, paths, predicted
 from mixmark.harness.contracts.device_ids import on
@@ -99,9 +100,46 @@ def test_copies_below_four_times_the_last_cache_are_called_cache() -> None:
 
 def test_a_latency_that_does_not_show_has_a_reason() -> None:
     found = figures(samples(4 * KIB, 100), samples(16 * KIB, 1000), samples(MIB, line(MIB)))
-    assert (found.latency_s, found.reason) == (None, "a copy's time does not grow with its size")
+    assert (found.latency_s, found.reason) == (None, "no latency follows from the times of its copies")
+    assert found.bytes_per_s is not None and found.moves == ()
     assert figures(samples(4 * KIB, 100)).reason == "fewer than two sizes"
     assert figures(samples(4 * KIB, 0)).sizes == ()
+
+
+def scattered(*latencies_ns: int) -> PathFigures:
+    """The figures of a path whose copies of 4 KiB have these times more than the line's 2,048 ns, and no latency
+    else."""
+    return figures(
+        samples(4 * KIB, *(2048 + ns for ns in latencies_ns)),
+        samples(16 * KIB, *(8192 + ns for ns in latencies_ns)),
+        on_line(64 * MIB),
+    )
+
+
+def test_a_figure_that_says_nothing_is_not_known() -> None:
+    """The ends of an interval below zero, or further apart than a factor of ten."""
+    known = scattered(700, 5000, 5000, 5000, 5000, 6900)
+    assert known.latency_s is not None
+    assert (known.latency_s.estimate, *known.latency_s.ends) == pytest.approx((5e-6, 0.7e-6, 6.9e-6))
+    for least_ns in (-1000, 0, 680):
+        found = scattered(least_ns, 5000, 5000, 5000, 5000, 6900)
+        assert (found.latency_s, found.reason) == (None, "no latency follows from the times of its copies")
+        assert found.bytes_per_s is not None and len(found.sizes) == 3
+    alone = PathRecord(path=PATH, samples=samples(MIB, *[100_000] * 5, 10_001))
+    slow, slower = (samples(MIB, *[100_000] * 5, most) for most in (100_009, 100_011))
+    for beside, known_left in ((slow, True), (slower, False)):
+        _, shared = judged(result(alone, PathRecord(path=PATH, opposing="fake/back", samples=beside)))
+        assert (shared.left is not None) is known_left
+    assert figures(samples(4 * KIB, *[1000] * 5, 10_001)).sizes == ()
+
+
+def test_what_a_plugin_copied_by_its_own_code_is_no_ceiling_and_has_no_joules() -> None:
+    record = PathRecord(path=PATH, samples=on_line(4 * KIB, 16 * KIB, MIB, 64 * MIB), own_code=True)
+    (found,) = judged(result(record))
+    assert found.latency_s is not None and found.bytes_per_s is not None
+    assert (found.own_code, found.moves, found.ceilings) == (True, (), ())
+    assert (found.energy, found.energy_reason) == (None, "the copies are a plugin's own")
+    assert blocks.table([found]).rows[0][2] == "fake/copy (direct), as its plugin says"
 
 
 def test_a_path_that_failed_has_the_reason_of_the_failure() -> None:
@@ -260,10 +298,10 @@ def test_a_run_of_the_mix_that_counts_nothing_has_its_reason() -> None:
 
 def test_a_part_has_both_ends_of_its_two_rates() -> None:
     alone = PathRecord(path=PATH, samples=samples(MIB, *[100_000] * 2, 80_000, 100_000, 100_000, 160_000))
-    slow = samples(MIB, *[400_000] * 2, 320_000, 400_000, 400_000, 3_200_000)
+    slow = samples(MIB, *[400_000] * 2, 320_000, 400_000, 400_000, 1_600_000)
     _, found = judged(result(alone, PathRecord(path=PATH, opposing="fake/back", samples=slow)))
     assert found.left is not None
-    assert (found.left.estimate, *found.left.ends) == pytest.approx((0.25, 0.025, 0.5))
+    assert (found.left.estimate, *found.left.ends) == pytest.approx((0.25, 0.05, 0.5))
     assert (found.mix_left, found.mix_reason) == (None, None), "the mix was not run beside it"
 
 

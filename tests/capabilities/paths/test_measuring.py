@@ -39,6 +39,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from tests.capabilities.paths import fakes as copies
 from tests.capabilities.paths.fakes import BACK, PATH, Dying, Halved, Known, with_paths
+from tests.capabilities.paths.test_plugins import BY_LINUX
 from tests.fakes.clock import JumpingClock
 from tests.fakes.machine import EDGE, of_experiment, one_run
 from tests.golden import sample
@@ -55,7 +56,6 @@ def _simulated(_small: None, jumping_clock: JumpingClock) -> None: ...
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "SIZES", (4096, 1 << 16, 1 << 20))
-    monkeypatch.setattr(measuring, "SAMPLE_NS", 10_000)
 
 
 def of(fake: Known) -> PathRecord:
@@ -79,6 +79,7 @@ def test_a_known_path_is_recovered_within_two_percent(latency_ns: float, ns_per_
     ("fake", "kind", "first"),
     [
         (copies.Corrupting, "corrupted", 1000),
+        (copies.Once, "short", 0),
         (copies.Short, "short", 4000),
         (copies.Repeating, "repeated", 0),
         (copies.Late, "late", 0),
@@ -172,8 +173,8 @@ def test_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     host = registry.find("paths")["host"]
     monkeypatch.setattr(registry, "find", lambda kind: {"host": host})
     found = {each.key: each for each in measure() if isinstance(each, PathRecord)}
-    both_ways = [f"{name} against {name}" for name in ("host/copy", "host/process")]
-    assert {*both_ways, "host/copy", "host/process", "host/bf16-fp32", "host/heads-tokens"} <= found.keys()
+    both_ways = [f"{name} against {name}" for name in ("host/copy", *BY_LINUX)]
+    assert {*both_ways, "host/copy", *BY_LINUX, "host/bf16-fp32", "host/heads-tokens"} <= found.keys()
     for record in found.values():
         assert (record.fault, record.failure) == (None, None)
         assert len(record.samples) == (1 if record.opposing else 3) * 2 * measuring.SAMPLES
@@ -221,6 +222,36 @@ def test_an_opposing_path_that_fails_leaves_its_reason() -> None:
     record = with_back(Known(2_000, 0.05), Dying(2_000, 0.05))
     assert record.failure is not None
     assert (record.failure.message, record.samples) == ("it ended with exit code 3", ())
+
+
+@pytest.mark.usefixtures("_simulated")
+def test_no_copy_is_timed_before_the_opposing_process_has_copied() -> None:
+    """Its first call takes a second, in which six copies are over."""
+    other = Known(10**9 / measuring.OPPOSING, 0)
+    seen: list[int] = []
+
+    class Watching(Known):
+        def copy(self, times: int, word_at: int) -> int:
+            seen.append(other.calls_ended)
+            return super().copy(times, word_at)
+
+    assert with_back(Watching(2_000, 0.05), other).samples
+    assert min(seen) >= 2, "one call prepares"
+
+
+@pytest.mark.usefixtures("jumping_clock")
+def test_copies_without_an_opponent_do_not_count() -> None:
+    """The opposing process copies for as long as nine of ten samples take, and then no more."""
+    made = SteadyCopies(WORK, Known(2_000, 0.05), Data(1))
+    with made.going_on():
+        clock.sleep(1)
+    made.check()
+    end_ns = clock.now_ns()
+    assert made.covers(end_ns - 9 * 10**8, end_ns + 9 * 10**7)
+    assert not made.covers(end_ns - 9 * 10**8, end_ns + 11 * 10**7)
+    record = measured(PATH, Known(2_000, 0.05), Data(1), 1 << 40, (4096,), made.covers)
+    assert record.failure is not None
+    assert (record.failure.kind, record.samples) == ("unsupported", ())
 
 
 @pytest.mark.parametrize(
@@ -300,16 +331,29 @@ def test_copies_beside_a_phase_that_end_or_are_wrong_count_nothing(fake: copies.
 
 
 @pytest.mark.usefixtures("jumping_clock")
+def test_a_window_in_which_no_call_was_over_had_no_copies_beside_it() -> None:
+    made = SteadyCopies(WORK, copies.Counted(calls=1), Data(1))
+    with made.going_on():
+        pass
+    record = made.record("path", 0, 1)
+    assert record.failure is not None
+    assert (record.failure.message, record.samples) == (
+        "no call of the copies was over within the window of the mix",
+        (),
+    )
+
+
+@pytest.mark.usefixtures("jumping_clock")
 def test_a_phase_does_not_wait_for_the_last_call_of_its_copies() -> None:
     """The watch of a phase ends with its window."""
     fake = copies.Held()
     made = SteadyCopies(WORK, fake, Data(1))
     with made.going_on():
         fake.begun.wait()
-    assert fake.ended == 1, "the call that prepared"
+    assert fake.ended == 2, "the call that prepared, and the first one"
     fake.let_go.set()
     record = made.record("path", 0, clock.now_ns() + 10**10)
-    assert (fake.ended, sum(sample.copies for sample in record.samples)) == (2, measuring.OPPOSING)
+    assert (fake.ended, sum(sample.copies for sample in record.samples)) == (3, 2 * measuring.OPPOSING)
 
 
 @pytest.mark.usefixtures("jumping_clock")
@@ -355,13 +399,18 @@ class Reading:
 def test_a_path_has_the_windows_in_which_its_meters_were_read(
     only: Callable[[str], Plugin], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only("One")
+    plugin = only("One")
     monkeypatch.setattr(measuring, "DUTY_NS", 100_000_000)
     (fine,) = copies.One().paths()
     assert isinstance(fine, DataPath)
     known = [PathRecord(path=fine, opposing=fine.id)]
+    (own,) = measure(known, seed=1, meters=cast(Meters, Reading()))
+    assert isinstance(own, PathRecord) and own.samples
+    assert (own.own_code, own.duty) == (True, ()), "a plugin's own code has no joules"
+    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": plugin.spec})
     record, metering = measure(known, seed=1, meters=cast(Meters, Reading()))
     assert isinstance(record, PathRecord) and isinstance(metering, Metering)
+    assert not record.own_code
     assert (record.key, record.metering, metering.phase) == ("fakes/fine", "paths.fakes.0", "paths.fakes.0")
     assert [bool(window.copied_bytes) for window in record.duty] == [bool(part) for part in measuring.DUTIES]
     assert metering.begin_ns <= record.duty[0].begin_ns

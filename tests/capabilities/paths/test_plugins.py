@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import importlib.util
 import os
 import subprocess
@@ -24,21 +26,27 @@ from tests.adapters.test_webgpu import DRIVER, ENVIRONMENT
 
 ROOT = Path(__file__).parents[3]
 SIZE = 1 << 16
+BY_LINUX = ("host/process",) if sys.platform == "linux" else ()
 
 
 def copies(paths: Paths) -> dict[str, DataPath]:
-    """Each path of a plugin, after one copy on it has arrived."""
+    """Each path of a plugin, after copies of two of its three blocks have arrived, and of all."""
     found = {path.id: path for path in paths.paths() if isinstance(path, DataPath)}
-    sent = np.random.default_rng(0).integers(0, 256, SIZE, dtype=np.uint8)
+    whole = 3 * SIZE
+    sent = np.random.default_rng(0).integers(0, 256, whole, dtype=np.uint8)
     for id in found:
-        with paths.open(id, SIZE) as copy:
-            copy.put("destination", 0, np.zeros(SIZE, np.uint8))
+        with paths.open(id, SIZE, 3) as copy:
+            copy.put("destination", 0, np.zeros(whole, np.uint8))
             copy.put("source", 0, sent[: SIZE // 2])
             copy.put("source", SIZE // 2, sent[SIZE // 2 :])
-            assert not np.any(copy.take(0, SIZE)), id
+            copy.copy(0)
+            assert not np.any(copy.take(0, whole)), id
             copy.copy(2)
-            assert np.array_equal(copy.take(8, 100), sent[8:108]), id
-            assert np.array_equal(copy.take(0, SIZE), sent), id
+            assert np.array_equal(copy.take(0, 2 * SIZE), sent[: 2 * SIZE]), id
+            assert not np.any(copy.take(2 * SIZE, SIZE)), id
+            copy.copy(4)
+            assert np.array_equal(copy.take(SIZE + 8, 100), sent[SIZE + 8 : SIZE + 108]), id
+            assert np.array_equal(copy.take(0, whole), sent), id
     return found
 
 
@@ -89,7 +97,7 @@ def test_numa_nodes_are_memories_of_their_own(tmp_path: Path, monkeypatch: pytes
         "host/node1-node1",
     ]
     assert (found[1].source, found[1].destination) == ("host/node0", "host/node1")
-    with HostPaths().open("host/node0-node1", SIZE):
+    with HostPaths().open("host/node0-node1", SIZE, 1):
         assert os.sched_getaffinity(0) == {usable}
     assert os.sched_getaffinity(0) == before
 
@@ -126,7 +134,7 @@ def test_onnxruntime_names_no_device_that_could_be_another(
 
 def test_a_layout_is_converted_row_by_row() -> None:
     """Two tokens of eight heads, 128 bytes each: the row of head h and token t moves from 2h + t to 8t + h."""
-    with HostPaths().open("host/heads-tokens", 2048) as copy:
+    with HostPaths().open("host/heads-tokens", 2048, 1) as copy:
         assert isinstance(copy, LayoutCopy)
         rows = np.repeat(np.arange(16, dtype=np.uint8), 128)
         copy.put("source", 0, rows)
@@ -136,7 +144,7 @@ def test_a_layout_is_converted_row_by_row() -> None:
 
 
 def test_bf16_becomes_fp32_and_back() -> None:
-    with HostPaths().open("host/bf16-fp32", 8) as copy:
+    with HostPaths().open("host/bf16-fp32", 8, 1) as copy:
         assert isinstance(copy, FormatCopy)
         sent = np.array([0x3F80, 0xC040, 0x7F81, 0], np.uint16).view(np.uint8)  # 1, -3 and a signalling NaN
         copy.put("source", 0, sent)
@@ -147,4 +155,15 @@ def test_bf16_becomes_fp32_and_back() -> None:
 
 
 def test_each_path_of_the_host_copies_what_it_is_given() -> None:
-    assert {"host/copy", "host/bf16-fp32", "host/heads-tokens", "host/process"} <= copies(HostPaths()).keys()
+    assert {"host/copy", "host/bf16-fp32", "host/heads-tokens", *BY_LINUX} <= copies(HostPaths()).keys()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the call")
+def test_a_system_that_refuses_to_copy_between_processes_has_no_such_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: object) -> int:
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda *given, **named: SimpleNamespace(process_vm_writev=refused))
+    found = {each.name: each.reason for each in HostPaths().paths() if isinstance(each, Absent)}
+    assert found["host/process"] == "no path: the system refuses process_vm_writev: Operation not permitted"
