@@ -152,9 +152,9 @@ class _Stream:
         if before:
             part.commitments.followed[serial] = before.digest
         took = before if handed.takes else None
-        gives = part.scratch / f"{part.share.key}.{serial}.npy" if handed.gives else None
+        gives = part.scratch / f"{part.name}.{serial}.npy" if handed.gives else None
         take, give = str(took.file) if took else "", str(gives or "")
-        part.worker.send(AdapterCalls.feed, key=part.share.key, serial=serial, nonce=nonce, take=take, give=give)
+        part.worker.send(AdapterCalls.feed, key=part.name, serial=serial, nonce=nonce, take=take, give=give)
         self.sent += 1
         return _Held(self, handed, serial, took, gives)
 
@@ -192,7 +192,7 @@ class _Held:
 
     @property
     def name(self) -> tuple[str, int]:
-        return self.stream.part.share.key, self.serial
+        return self.stream.part.name, self.serial
 
 
 @dataclass
@@ -269,7 +269,7 @@ class _Devices(Window):
         """Waits until the phase begins. Raises ValueError or MixmarkError if the loaded suites do not make a mix."""
         self.driver = driver
         self.streams = {stream.pair: stream for stream in streams}
-        self.by_key = {stream.part.share.key: stream for stream in streams}
+        self.by_name = {stream.part.name: stream for stream in streams}
         self.limits = streams[0].part.share.limits
         self.holding = {device: _Holding() for _, device in self.streams}
         self.changed = threading.Condition()
@@ -435,9 +435,9 @@ class _Devices(Window):
         self._commitments(key).first_yielded(key=key, serial=serial, units=units, digest=digest)
 
     def _commitments(self, key: str) -> Commitments:
-        if key not in self.by_key:
+        if key not in self.by_name:
             raise Garbled("a message came for a share that is not measured")
-        return self.by_key[key].part.commitments
+        return self.by_name[key].part.commitments
 
     def _finished(self, feed: _Held, yields: Sequence[int], ended_ns: int, digest: str) -> None:
         """Keeps a finished feed. Raises ValueError or OverflowError if its timestamps cannot be any."""
