@@ -212,7 +212,7 @@ class _Attended:
     def _start(self, share: Share, stack: ExitStack) -> None:
         target = _target(share)
         if target not in self._workers:
-            started = len(list(self.logs.iterdir()))
+            started = len(list(self.logs.glob("[0-9]*.log")))
             log = self.logs / f"{started:03d}.{'.'.join(target).replace(':', '-')}.log"  # as `Part.name`, no phase
             self._workers[target] = stack.enter_context(self._equipment.worker(share.route, self.scratch, log))
 
