@@ -47,7 +47,7 @@ from mixmark.harness.plan.placement import Planner
 from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Garbled
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
-from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls, Window
+from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls, Fed, Window
 from mixmark.harness.worker.outputs import Commitments
 
 BRIEF_NS = 1_000_000_000  # a shorter feed has the next one queued behind it: waiting for the parent takes 1 ms
@@ -138,7 +138,10 @@ class _Stream:
     sent: int = 0
     """The number of feeds that were sent."""
     carried_ns: int = 0
-    """The time that its feeds took to read and to write what one feed hands to the next."""
+    """The time that its feeds took to read and to write what one feed hands to the next. It is the worker's word, so
+    that of each feed is cut to the time of the feed."""
+    carried_bytes: int = 0
+    """The size of these files."""
 
     @property
     def pair(self) -> Pair:
@@ -152,9 +155,9 @@ class _Stream:
         if before:
             part.commitments.followed[serial] = before.digest
         took = before if handed.takes else None
-        gives = part.scratch / f"{part.share.key}.{serial}.npy" if handed.gives else None
+        gives = part.scratch / f"{part.name}.{serial}.npy" if handed.gives else None
         take, give = str(took.file) if took else "", str(gives or "")
-        part.worker.send(AdapterCalls.feed, key=part.share.key, serial=serial, nonce=nonce, take=take, give=give)
+        part.worker.send(AdapterCalls.feed, key=part.name, serial=serial, nonce=nonce, take=take, give=give)
         self.sent += 1
         return _Held(self, handed, serial, took, gives)
 
@@ -192,7 +195,7 @@ class _Held:
 
     @property
     def name(self) -> tuple[str, int]:
-        return self.stream.part.share.key, self.serial
+        return self.stream.part.name, self.serial
 
 
 @dataclass
@@ -241,6 +244,7 @@ class MixDriver:
                 draft.arrival_delay_ns = delay_ns
                 draft.latency_limits = stream.part.suite.latency if delay_ns is not None else None
                 draft.carried_ns = stream.carried_ns // len(stream.done) or None
+                draft.carried_bytes = stream.carried_bytes // len(stream.done) or None
 
 
 @dataclass
@@ -269,7 +273,7 @@ class _Devices(Window):
         """Waits until the phase begins. Raises ValueError or MixmarkError if the loaded suites do not make a mix."""
         self.driver = driver
         self.streams = {stream.pair: stream for stream in streams}
-        self.by_key = {stream.part.share.key: stream for stream in streams}
+        self.by_name = {stream.part.name: stream for stream in streams}
         self.limits = streams[0].part.share.limits
         self.holding = {device: _Holding() for _, device in self.streams}
         self.changed = threading.Condition()
@@ -414,8 +418,7 @@ class _Devices(Window):
                     held.remove(feed)
                     self.holding[device].take_turns(ended_ns)
                 feed.stream.part.commitments.digests[fed.serial] = fed.digest
-                feed.stream.carried_ns += fed.carried_ns
-                self._finished(feed, fed.yields, ended_ns, fed.digest)
+                self._finished(feed, fed, ended_ns)
         except Exception as error:  # of any kind: the other devices go on
             failure = failure_of(error)
             for (_, ran_on), stream in self.streams.items():
@@ -435,22 +438,25 @@ class _Devices(Window):
         self._commitments(key).first_yielded(key=key, serial=serial, units=units, digest=digest)
 
     def _commitments(self, key: str) -> Commitments:
-        if key not in self.by_key:
+        if key not in self.by_name:
             raise Garbled("a message came for a share that is not measured")
-        return self.by_key[key].part.commitments
+        return self.by_name[key].part.commitments
 
-    def _finished(self, feed: _Held, yields: Sequence[int], ended_ns: int, digest: str) -> None:
+    def _finished(self, feed: _Held, fed: Fed, ended_ns: int) -> None:
         """Keeps a finished feed. Raises ValueError or OverflowError if its timestamps cannot be any."""
         stream, handed = feed.stream, feed.handed
         suite, device = stream.pair
-        delivered = bytes.fromhex(digest) if handed.chained else b""
+        delivered = bytes.fromhex(fed.digest) if handed.chained else b""
         if handed.chained and len(delivered) != DIGEST_BYTES:
             raise ValueError("the digest of an output has another length")
         if feed.begun_ns is None:
             raise ValueError("a feed ended before its turn came")
         due_ns = feed.begun_ns if handed.due_ns is None else handed.due_ns
-        done = stamped(due_ns, feed.begun_ns, yields, stream.part.commitments.first_ns.get(feed.serial), ended_ns)
+        done = stamped(due_ns, feed.begun_ns, fed.yields, stream.part.commitments.first_ns.get(feed.serial), ended_ns)
         stream.done.append(done)
+        stream.carried_ns += min(fed.carried_ns, ended_ns - feed.begun_ns)
+        files = (feed.took and feed.took.file, feed.gives)
+        stream.carried_bytes += sum(each.stat().st_size for each in files if each)
         service = self.driver.service.get(suite, ServiceLimits())
         units = [each for _, each in done.yields]
         kept = is_in_time(service, done.yields[0][0] - due_ns, ended_ns - due_ns, sum(units[1:]))

@@ -52,6 +52,9 @@ class Part:
     among them, or sets `failure`."""
 
     share: Share
+    name: str
+    """What the worker calls it, in messages and in files: its number in the phase. A key names the phase, and a worker
+    that knew its phase could be slow in that alone."""
     draft: RecordDraft
     worker: Worker
     suite: SuiteModel
@@ -82,14 +85,14 @@ class Part:
     @property
     def outputs(self) -> Path:
         """The file to which the worker writes its outputs."""
-        return self.scratch / f"{self.share.key}.npz"
+        return self.scratch / f"{self.name}.npz"
 
     def begin(self) -> int:
         """Draws the seed of the window, now that the worker is warm, and lets the worker make the pool of its feeds.
         The worker does not get the seed yet."""
         seed = self.draft.seed = self.seed()
         begin = self.worker.call(AdapterCalls.begin, self.timeout_s, self.stage)
-        begin(key=self.share.key, pool=seeds.pool(seed), ahead=self.ahead)
+        begin(key=self.name, pool=seeds.pool(seed), ahead=self.ahead)
         return seed
 
 
@@ -210,18 +213,20 @@ class _Attended:
 
     def _start(self, share: Share, stack: ExitStack) -> None:
         target = _target(share)
-        targets = {_target(each) for each in self._phase.shares}
-        name = self._phase.name if len(targets) == 1 else f"{self._phase.name}.{'.'.join(target).replace(':', '-')}"
         if target not in self._workers:
-            worker = self._equipment.worker(share.route, self.scratch, self.logs / f"{name}.log")
-            self._workers[target] = stack.enter_context(worker)
+            started = len(list(self.logs.glob("[0-9]*.log")))
+            log = self.logs / f"{started:03d}.{'.'.join(target).replace(':', '-')}.log"  # as `Part.name`, no phase
+            self._workers[target] = stack.enter_context(self._equipment.worker(share.route, self.scratch, log))
 
     def _load(self, shares: Sequence[Share]) -> None:
         """Loads suites one after the other."""
         for share in shares:
             with self._noting_errors(share):
+                name = str(self._phase.shares.index(share))
                 draft, worker = self._drafts[share.key], self._workers[_target(share)]
-                self._loaded[share.key] = _prepared(share, draft, self._equipment, worker, self.scratch, self._on_stage)
+                self._loaded[share.key] = _prepared(
+                    share, name, draft, self._equipment, worker, self.scratch, self._on_stage
+                )
 
     @contextlib.contextmanager
     def _noting_errors(self, share: Share) -> Iterator[None]:
@@ -258,6 +263,7 @@ class _Attended:
 
 def _prepared(
     share: Share,
+    name: str,
     draft: RecordDraft,
     equipment: Equipment,
     worker: Worker,
@@ -269,15 +275,16 @@ def _prepared(
     device = equipment.devices[route.device, route.adapter]
     suite = equipment.suite(route)
 
-    def stage(name: str) -> None:
-        on_stage(share, name)
+    def stage(doing: str) -> None:
+        on_stage(share, doing)
 
-    prepared = _warm(share, draft, equipment, worker, stage)
+    prepared = _warm(share, name, draft, equipment, worker, stage)
     batch = prepared.batch
     draft.costs = () if route.hosted else tuple(suite.costs(route.precision, batch))
     draft.feed_units = suite.units(batch)
     return Part(
         share=share,
+        name=name,
         draft=draft,
         worker=worker,
         suite=suite,
@@ -296,13 +303,13 @@ def _prepared(
 
 
 def _warm(
-    share: Share, draft: RecordDraft, equipment: Equipment, worker: Worker, stage: Callable[[str], None]
+    share: Share, name: str, draft: RecordDraft, equipment: Equipment, worker: Worker, stage: Callable[[str], None]
 ) -> Prepared:
     """Opens the share's suite, searches for the batch or the rate that the share leaves open, and warms up."""
     route, limits = share.route, share.limits
     device = equipment.devices[route.device, route.adapter]
     opened = worker.call(AdapterCalls.open, equipment.timeout_s, stage)(
-        key=share.key,
+        key=name,
         device=device.whole,
         suite=equipment.choice(route),
         precision=route.precision,
@@ -311,9 +318,11 @@ def _warm(
     )
     draft.add_opened(opened)
     longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
+    if share.scenario == "mixed":  # the parent ends the window, and its length says which phase it is
+        limits = limits.model_copy(update={"min_ns": 0, "max_ns": SECOND})
     # per_stage: preparing a batch size has a stage and thus a time limit of its own
     prepared = worker.call(AdapterCalls.prepare, longest_s, stage, per_stage=True)(
-        key=share.key,
+        key=name,
         scenario=share.scenario,
         batch=share.batch,
         rate_per_s=share.rate_per_s,
@@ -390,7 +399,7 @@ def _hand_over(part: Part) -> None:
         return
     try:
         hand_over = part.worker.call(AdapterCalls.hand_over, part.timeout_s)
-        draft.facts = hand_over(key=part.share.key, outputs=str(part.outputs))
+        draft.facts = hand_over(key=part.name, outputs=str(part.outputs))
     except Exception as error:
         draft.completions, draft.error = None, failure_of(error)
 

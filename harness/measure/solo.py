@@ -38,7 +38,7 @@ def drive(parts: Sequence[Part]) -> None:
 
 def _drive(part: Part) -> None:
     worker, limits, draft = part.worker, _limits(part), part.draft
-    stamps = part.scratch / f"{part.share.key}.stamps.npz"
+    stamps = part.scratch / f"{part.name}.stamps.npz"
     longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
     part.begin()
     threads = _threads(part)
@@ -48,7 +48,7 @@ def _drive(part: Part) -> None:
     part.stage("measuring")
     begin_ns = clock.now_ns()
     with _revealing(part, begin_ns) as loop_seed:
-        measure(key=part.share.key, seed=loop_seed, limits=limits, report_feeds=draft.stamped, out=str(stamps))
+        measure(key=part.name, seed=loop_seed, limits=limits, report_feeds=draft.stamped, out=str(stamps))
     end_ns = part.commitments.sealed_ns
     if end_ns is None:
         raise _no_result("the worker did not close its window")
@@ -70,7 +70,7 @@ def _revealing(part: Part, begin_ns: int) -> Iterator[int]:
     assert seed is not None  # `Part.begin` drew it
 
     def reveal(turn: int) -> None:
-        part.worker.send(AdapterCalls.reveal, key=part.share.key, turn=turn, secret=seeds.secret(seed, turn))
+        part.worker.send(AdapterCalls.reveal, key=part.name, turn=turn, secret=seeds.secret(seed, turn))
 
     if part.share.scenario == "server":
         with _by_time(part, seed, begin_ns, reveal):

@@ -25,6 +25,7 @@ from mixmark.harness.measure.audit import handed_at, pending
 from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.worker import calls
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from tests.fakes.acme import DEVICE
@@ -126,7 +127,43 @@ def test_shares_of_one_way_have_one_worker_and_a_record_each(folder: Path) -> No
     assert seen[0] == seen[1]
     assert (first.key, second.key, second.feed_units) == ("a", "b", 2)
     assert first.conditions == second.conditions
-    assert [each.name for each in (folder / "logs").iterdir()] == ["one.log"]
+    assert [each.name for each in (folder / "logs").iterdir()] == ["000.npu-acme0.acme.log"]
+    attend(phase(share("c")), equipment(), folder, solo.drive)
+    assert (folder / "logs" / "001.npu-acme0.acme.log").is_file()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("scenario", ["single-stream", "mixed"])
+def test_a_worker_cannot_read_which_phase_it_is_in(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, scenario: ScenarioName
+) -> None:
+    """Else it could be slow in the phase alone that its gain is compared with."""
+    sent: list[str] = []
+    write_call = calls.write_call
+
+    def written(method: Any, **arguments: Any) -> bytes:
+        sent.append(repr(arguments))
+        return write_call(method, **arguments)
+
+    def seen(part: Part) -> str:
+        process = psutil.Process(part.worker.pid)
+        files = [os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()]
+        return repr((process.cmdline(), process.environ(), process.cwd(), files))
+
+    def drive(parts: Sequence[Part]) -> None:
+        sent.extend(map(seen, parts))
+        solo.drive(parts)
+        sent.extend(each.name for each in (folder / "scratch").iterdir())
+
+    monkeypatch.setattr(calls, "write_call", written)
+    limits = LIMITS.model_copy(update={"max_ns": 1_234_567_890})
+    shares = (share(key, scenario).model_copy(update={"limits": limits}) for key in ("secret.a", "secret.b"))
+    named = phase(*shares).model_copy(update={"name": "secret"})
+    records = attend(named, equipment(), folder, drive)
+    assert [each.key for each in records if each.completions is not None] == ["secret.a", "secret.b"]
+    assert len(sent) > 8 and not any("secret" in each for each in sent)
+    lengths = [each.count(str(limits.max_ns)) for each in sent if "'scenario'" in each and "'limits'" in each]
+    assert lengths == [1, 1] if scenario == "single-stream" else [0, 0]
 
 
 def several(count: int, at: Path, pool: str = "", waits_s: int = 20) -> tuple[Phase, Equipment]:

@@ -108,7 +108,8 @@ def part_of(scenario: ScenarioName, sent: list[tuple[int, int]], concurrency: in
         sent.append((turn, clock.now_ns()))
 
     part = SimpleNamespace(
-        share=SimpleNamespace(key="a", scenario=scenario),
+        share=SimpleNamespace(scenario=scenario),
+        name="a",
         draft=SimpleNamespace(seed=7, **draft),
         worker=SimpleNamespace(send=send),
         commitments=Commitments(reported=True, chains=concurrency),

@@ -128,7 +128,7 @@ def measured(tmp_path: Path, mode: str) -> Record:
 def test_an_adapter_that_breaks_in_a_cell_is_recorded_with_its_log(tmp_path: Path, mode: str, said: str) -> None:
     record = measured(tmp_path, mode)
     assert record.error is not None and said in record.error.message, record.error
-    assert (record.error.kind, record.error.hint) == ("raised", "see one.log")
+    assert (record.error.kind, record.error.hint) == ("raised", "see 000.npu-acme0.acme.log")
 
 
 def test_an_adapter_that_breaks_when_it_is_closed_keeps_its_figures_and_is_told(tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_an_adapter_that_breaks_when_it_is_closed_keeps_its_figures_and_is_told(
     assert record.completions is not None and record.error is None
     assert record.close_failure is not None
     assert record.close_failure.message.startswith("RuntimeError: the device will not let go (acme.py, line ")
-    assert record.close_failure.hint == "see one.log"
+    assert record.close_failure.hint == "see 000.npu-acme0.acme.log"

@@ -157,7 +157,7 @@ class Cluster:
                 shutil.move(outputs, handed_at(self.folder, record.key))
         (self.folder / "logs").mkdir(exist_ok=True)
         for log in (folder / "logs").iterdir():
-            shutil.move(log, self.folder / "logs" / f"{name}.{log.name}")
+            shutil.move(log, self.folder / "logs" / f"{request.phase.name}.{name}.{log.name}")
         return records
 
     def _lost(self, request: PhaseRequest, share: Share, why: Reason) -> Record:

@@ -7,7 +7,7 @@ tier makes them quick.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -105,6 +105,8 @@ class AdapterTrials:
         self._chosen = config.adapter(adapter.name)
         self._config, self._suites, self._folder = config, suites, folder
         self._phases: list[Phase] = []
+        self._printed: Counter[str] = Counter()
+        """The bytes that workers have printed, by the name of the phase."""
         self._shares: dict[str, Share] = {}
         """The shares that were measured, by their keys."""
         self._scratches = 0
@@ -326,7 +328,7 @@ class AdapterTrials:
     @property
     def log_bytes(self) -> int:
         """The bytes that the workers of all claims have printed."""
-        return sum(log.stat().st_size for log in (self._folder / "logs").glob("*.claims*"))
+        return sum(printed for name, printed in self._printed.items() if name.startswith("claims"))
 
     # Sessions of one worker
 
@@ -382,7 +384,10 @@ class AdapterTrials:
         tasks = tuple(Task(device=device, shares=tuple(several)) for device, several in by_device.items())
         phase = Phase(name=f"{len(self._phases):03d}.{name}", purpose="solo", tasks=tasks)
         self._phases.append(phase)
-        return attend(phase, self._equipment, self._folder, drive or _one_by_one)
+        records = attend(phase, self._equipment, self._folder, drive or _one_by_one)
+        logged = sum(log.stat().st_size for log in (self._folder / "logs").glob("[0-9]*.log"))
+        self._printed[name] += logged - self._printed.total()
+        return records
 
     @trial
     def _bench(self) -> Workbench:
@@ -452,7 +457,7 @@ def _hang(parts: Sequence[Part]) -> None:
         seed = part.begin()
         endless = part.share.limits.model_copy(update={"min_ns": 600 * SECOND, "max_ns": 600 * SECOND})
         measure = part.worker.call(AdapterCalls.measure, KILLED_AFTER_S, window=part.commitments)
-        measure(key=part.share.key, seed=seed, limits=endless, out=str(part.scratch / "killed.npz"))
+        measure(key=part.name, seed=seed, limits=endless, out=str(part.scratch / "killed.npz"))
 
 
 def _bounded(feeds: int, audits: int = 1) -> Limits:

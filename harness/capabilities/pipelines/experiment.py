@@ -15,6 +15,7 @@ from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
 from mixmark.harness.measure.stages import Outlook, RunState, Steps
 from mixmark.harness.plugins.experiments import Attendant, Experiment
+from mixmark.harness.resources import memory
 from mixmark.reporters.document import Block
 
 
@@ -31,7 +32,10 @@ class Pipelines(Experiment):
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Pipeline:
         pipeline = plan.load(given["pipeline"], header.tier, plan.stage_suites(run.suites))
-        plan.refuse_unrunnable(pipeline, header.candidates or header.phases)
+        candidates = header.candidates or header.phases
+        plan.refuse_unrunnable(pipeline, candidates)
+        if memory_bytes := memory.total_bytes():
+            plan.refuse_oversized(pipeline, candidates, machine.bench.equipment(None, 0).suite, memory_bytes)
         return pipeline
 
     def solo(self, state: RunState) -> Steps:

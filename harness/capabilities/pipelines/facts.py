@@ -13,7 +13,7 @@ class PipelineStage(Fact):
     """A stage of a pipeline: one feed of a suite."""
 
     suite: str = Field(min_length=1)
-    samples: int = Field(default=1, gt=0, strict=True)
+    samples: int = Field(default=1, gt=0, le=10**12, strict=True)
     """The samples in the feed."""
     device: str | None = None
     """The only device that may run the stage. None if any device may."""

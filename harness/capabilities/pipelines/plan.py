@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,8 @@ from pydantic import ValidationError
 
 from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage, PipelineWork
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
-from mixmark.harness.contracts.schema import Device, Limits, Phase, Placement, Rate, Tier
+from mixmark.harness.contracts.numbers import filesize
+from mixmark.harness.contracts.schema import Device, Limits, Phase, Placement, Rate, Route, Tier
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.contracts.toml import read_toml
 from mixmark.harness.plan.bound import bound, fastest_routes
@@ -29,13 +30,14 @@ from mixmark.harness.plan.placement import Planner
 
 if TYPE_CHECKING:
     from mixmark.harness.machine.setup import Suites
+    from mixmark.harness.worker.plugin_process import SuiteModel
 
 SHIPPED = Path(__file__).with_name("pipelines.toml")
 PAGE = "docs/capabilities/pipelines.md shows one"
 ENOUGH = 20
 """The pipelines that a window has time for, if the limits of the mix allow."""
 USED = 0.5
-"""The part of the deadline that the pipelines in flight take by Little's law. The rest is for their variation."""
+"""The part of the deadline that the pipelines in flight take by Little's law, if more are than there are devices."""
 
 COMPUTED = {"name", "deadline_ns", "carried"}
 """The fields of a pipeline and of its stages that no file gives."""
@@ -139,6 +141,24 @@ def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
             )
 
 
+def refuse_oversized(
+    pipeline: Pipeline, candidates: Sequence[Phase], suite: Callable[[Route], SuiteModel], memory_bytes: int
+) -> None:
+    """Raises UsageError if the samples of a stage's feed take more than the memory of the machine. suite: builds a
+    route's suite."""
+    routes = {share.route.suite: share.route for phase in candidates for share in phase.shares}
+    for stage in (stage for stage in pipeline.stages if stage.samples > 1):
+        route = routes[stage.suite]
+        built = suite(route)
+        one, whole = (max(cost.bytes for cost in built.costs(route.precision, count)) for count in (1, stage.samples))
+        if whole - one > memory_bytes:
+            raise UsageError(
+                f"a feed of {stage.samples:,} samples of {stage.suite}, a stage of the pipeline {pipeline.name}, takes "
+                f"{filesize(whole - one)} at least, and this machine has {filesize(memory_bytes)}",
+                "give fewer samples",
+            )
+
+
 @dataclass(frozen=True)
 class Turn:
     """A way to run the pipeline that has the same minutes as the others."""
@@ -175,12 +195,11 @@ def turns(
         own = {suite: units[suite] for suite in suites}
         fitted = fitting(pipeline, own, rates)
         placement = plan(own, roles(own, fitted) if apart else fitted)
-        used = {id for parts in placement.fractions.values() for id, part in parts.items() if part}
         work = PipelineWork(
             suites=suites,
             units=tuple(own.values()),
             deadline_ns=pipeline.deadline_ns,
-            in_flight=in_flight(placement.mixes_per_s, pipeline.deadline_ns / NS_PER_S, len(used)),
+            in_flight=in_flight(placement.mixes_per_s, pipeline.deadline_ns / NS_PER_S, devices_used(placement)),
             carried=tuple(stage.suite for stage in pipeline.stages if stage.carried and stage.suite in suites),
             device=device,
         )
@@ -253,7 +272,8 @@ def best_single(
         own[_whole(rate.device, devices)].append(rate)
     able = {id: each for id, each in own.items() if {rate.suite for rate in each} == set(units)}
     if len(own) < 2:
-        return None, f"all stages ran on {', '.join(own)}"
+        (only,), slices = own, len({rate.device for rate in rates})
+        return None, f"there is no device beside {only}" + (f", whose {slices} slices ran the stages" * (slices > 1))
     if not able:
         return None, "no single device runs every stage"
     mix_units = dict(units)
@@ -265,13 +285,18 @@ def _whole(id: str, devices: Sequence[Device]) -> str:
     return next((device.whole.id for device in devices if device.id == id), id)
 
 
-def in_flight(per_s: float, deadline_s: float, devices: int) -> int:
-    """The number of pipelines under way at once: one for each device and one that waits, but no more than USED of the
-    deadline has room for.
+def devices_used(placement: Placement) -> int:
+    return len({id for parts in placement.fractions.values() for id, part in parts.items() if part})
 
-    By Little's law n pipelines in flight at a rate of λ take n / λ each. per_s: λ by the plan, which no run exceeds.
+
+def in_flight(per_s: float, deadline_s: float, devices: int) -> int:
+    """The number of pipelines under way at once: one for each device, if the deadline has room for them, and one that
+    waits, if USED of the deadline has.
+
+    By Little's law n pipelines in flight at a rate of λ take n / λ each. per_s: λ by the plan.
     """
-    return max(1, min(devices + 1, int(USED * deadline_s * per_s)))
+    room = per_s * deadline_s
+    return max(1, min(devices, int(room)), min(devices + 1, int(USED * room)))
 
 
 def limits_of(placement: Placement, limits: Limits) -> Limits:

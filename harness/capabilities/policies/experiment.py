@@ -10,7 +10,7 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import BY_PLAN, Fact, Finding, Phase, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import found, in_full
-from mixmark.harness.judge.mixed_run import run_of
+from mixmark.harness.judge.mixed_run import run_of, slowdown
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest, ServedByPolicy
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
@@ -22,6 +22,9 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.plugin_process import policy_of
 from mixmark.reporters import figures as written
 from mixmark.reporters.figures import UNKNOWN, significant
+
+SLOW = 1.05
+"""How many times slower a device must be in a run by a policy for the report to say so."""
 
 
 class Policies(Fact):
@@ -45,7 +48,10 @@ class PolicyRuns:
     mixes_per_hour: Estimate | None
     """If None, `problems` says why."""
     gain: Estimate | None
-    """TX by the plan over TX by the policy, over the pairs of runs."""
+    """TX by the plan over TX by the policy, over the pairs of runs. TX by the policy counts as if no device had been
+    slower than in the plan's run."""
+    slowdown: float
+    """How many times slower a device was in a run by the policy than in the plan's run, at most. 1: none was."""
     problems: tuple[Finding, ...]
     """Why the figures are not known. Empty if they are."""
 
@@ -65,12 +71,13 @@ def policy_runs(judged: Assessment) -> tuple[PolicyRuns, ...]:
         names = [phase.name for phase in phases] or [policy]
         problems += [found("mix_complete.unfinished", phase=name) for name in names if name not in ended]
         figure = gain = None
+        pairs = list(zip(score.runs, runs, strict=False))
+        slower = [slowdown(result, planned.phase, run.phase) for planned, run in pairs]
         if not problems:
-            rates = [run.mixes_per_hour.estimate for run in runs]
-            figure = _over(rates)
-            planned = [run.mixes_per_hour.estimate for run in score.runs]
-            gain = _over([by_plan / rate for by_plan, rate in zip(planned, rates, strict=False)])
-        compared.append(PolicyRuns(policy, figure, gain, tuple(problems)))
+            figure = _over([run.mixes_per_hour.estimate for run in runs])
+            ratios = [planned.mixes_per_hour.estimate / run.mixes_per_hour.estimate for planned, run in pairs]
+            gain = _over([ratio / by for ratio, by in zip(ratios, slower, strict=True)])
+        compared.append(PolicyRuns(policy, figure, gain, max(slower, default=1.0), tuple(problems)))
     return tuple(compared)
 
 
@@ -137,4 +144,5 @@ def _gain(policy: PolicyRuns) -> str:
         return f"not known: {'; '.join(map(in_full, policy.problems)) or 'no pair of runs'}"
     within = f" {written.within(policy.gain)}" if policy.gain.half_width else "; one pair of runs has no interval"
     by = UNKNOWN if policy.mixes_per_hour is None else significant(policy.mixes_per_hour.estimate)
-    return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}"
+    slower = f"; its devices were up to {significant(policy.slowdown)} × slower, which is left out of the gain"
+    return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}" + slower * (policy.slowdown > SLOW)

@@ -416,7 +416,9 @@ class Record(Fact):
     arrival, over the requests of all suites."""
     carried_ns: int | None = Field(default=None, ge=0)
     """The mean time of a feed to read the output that it continues, and to write its own for the feed that continues
-    it. None if no feed of the record does either."""
+    it, as the worker reports it, cut to the time of the feed. None if no feed of the record does either."""
+    carried_bytes: int | None = Field(default=None, ge=0)
+    """The mean size of the files that a feed's output was carried in. None as for `carried_ns`."""
     audit: Audit | None = None
     """The audit of the outputs. None if there was no audit; `exempt` or `unaudited` is then the reason."""
     exempt: Exemption | None = None

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Completions, Int64s, Record, ServiceLimits
+from mixmark.harness.contracts.schema import Completions, Int64s, LatencyLimits, Record, ServiceLimits
 
 Floats = npt.NDArray[np.float64]
 
@@ -213,7 +213,7 @@ def in_time(completions: Completions, limits: ServiceLimits) -> npt.NDArray[np.b
     return np.broadcast_to(is_in_time(limits, marks[first] - due, marks[last] - due, behind), len(completions))
 
 
-def is_in_time(limits: ServiceLimits, first_ns: Any, last_ns: Any, behind: Any) -> Any:
+def is_in_time(limits: ServiceLimits | LatencyLimits, first_ns: Any, last_ns: Any, behind: Any) -> Any:
     """Whether a feed kept the limits; many feeds by arrays.
 
     first_ns, last_ns: the first and the last mark, from when the feed was due. behind: the units after the first mark.

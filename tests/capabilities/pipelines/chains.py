@@ -16,11 +16,11 @@ WORK = PipelineWork(suites=("a", "b"), units=(10, 20), in_flight=1, deadline_ns=
 CHAIN = Pipeline(name="mine", stages=(PipelineStage(suite="a"), PipelineStage(suite="b")), deadline_ns=2_050_000_000)
 
 
-def machine(in_flight: int, rates: Rates = ROW, **more: Any) -> Machine:
-    """more: of `Machine`."""
+def machine(in_flight: int, rates: Rates = ROW, actual: Any = None, **more: Any) -> Machine:
+    """actual, more: of `Machine`."""
     work = WORK.model_copy(update={"in_flight": in_flight})
     quanta = {pair: UNITS[pair[0]] for pair in rates}
-    return Machine(dict(UNITS), rates, quanta, source=partial(PipelineQueue, work=work), **more)
+    return Machine(dict(UNITS), rates, quanta, actual, source=partial(PipelineQueue, work=work), **more)
 
 
 def records(made: Machine, phase: str = "pipeline1") -> list[Record]:

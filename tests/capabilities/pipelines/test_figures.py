@@ -12,13 +12,14 @@ import pytest
 from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineWork
 from mixmark.harness.capabilities.pipelines.figures import PipelineFigures, figures, out_of_turn
 from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
-from mixmark.harness.contracts.schema import Absent, Completions, Metering, Record, Result, Samples
+from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import Absent, Completions, LatencyLimits, Metering, Record, Result, Samples
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.solo import Latency
 from mixmark.harness.plan.placement import place
 from mixmark.reporters import report
-from tests.capabilities.pipelines.chains import CHAIN, UNITS, WORK, machine, records
+from tests.capabilities.pipelines.chains import CHAIN, ROW, UNITS, WORK, machine, records
 from tests.fakes import machine as machines
 from tests.fakes.machine import WALL, Machine, Rates, Turn, device
 from tests.golden.sample import result as bare
@@ -87,7 +88,7 @@ def test_percentiles_need_a_sample_that_carries_them() -> None:
     (first,) = found(turn(made, 1, "pipeline1")).turns
     assert first.latency.p50_ns == first.latency.p90_ns == pytest.approx(1.1e9, abs=2)
     assert first.p90_at_most_ns == pytest.approx(1.1e9, abs=2)
-    assert (first.latency.p99_ns, first.p99_at_most_ns) == (None, None)
+    assert first.latency.p99_ns is None
 
 
 def test_where_the_time_went() -> None:
@@ -122,7 +123,7 @@ def test_the_bounds_and_the_gain() -> None:
 
 
 @pytest.mark.parametrize(("times", "exceeded"), [(1.04, False), (1.5, True)])
-def test_a_turn_that_beats_the_times_alone_takes_the_place_of_the_bound(times: float, exceeded: bool) -> None:
+def test_what_the_turns_did_stands_beside_the_bounds_and_replaces_none(times: float, exceeded: bool) -> None:
     """The plan has rates of the stages alone that are too low by this factor."""
     whole, kept = both()[0]
     assert whole.placement is not None
@@ -130,9 +131,42 @@ def test_a_turn_that_beats_the_times_alone_takes_the_place_of_the_bound(times: f
     slow = place(UNITS, rates, [device("gpu:0"), device("cpu:0")])
     made = found((whole.model_copy(update={"placement": slow}), kept))
     assert made.exceeded is exceeded
-    assert made.critical_path_ns == pytest.approx(1.1e9)
-    assert made.bound_per_hour == pytest.approx(max(3600 / times, 5 * 3600 / 5.1))
+    assert (made.critical_path_ns, made.feeds_ns) == pytest.approx((times * 1.1e9, 1.1e9))
+    assert (made.bound_per_hour, made.ended_per_hour) == pytest.approx((3600 / times, 5 * 3600 / 5.1))
     assert not found(both()[0]).exceeded
+
+
+def test_a_turn_that_is_slow_alone_raises_no_gain() -> None:
+    """On the GPU a tenth as fast as alone. Two devices may do 1 a second and the GPU 1 in 0.6 s, so the gain is 0.6."""
+    slow = machine(1, GPU, lambda pair, at_s: GPU[pair] / 10)
+    slow.run(60.5)
+    alone = turn(slow, 1, "pipeline1-alone", "gpu:0")
+    chain = CHAIN.model_copy(update={"deadline_ns": 7 * 10**9})
+    made = found(both()[0], alone, chain=chain)
+    assert made.gain is not None and made.gain.estimate == pytest.approx(0.6)
+    assert made.turns[0].per_hour / made.turns[1].per_hour == pytest.approx(5 / 5.1 * 6, rel=1e-3)
+    assert made.held == ("pipeline1-alone",)
+    assert made.finding == (
+        "All devices served 5.88 times as many pipelines as gpu:0 alone, and 0.600 times had the devices been as fast "
+        "in both turns: it does not pay here."
+    )
+    assert found(*both()).held == ()
+
+
+def test_whether_it_pays_is_said_first() -> None:
+    made = found(*both())
+    assert made.finding == "All devices served 0.471 times as many pipelines as gpu:0 alone: it does not pay here."
+    for gain, pays in (
+        (Estimate(1.04), "no difference is shown"),
+        (Estimate(1.06), "it pays here"),
+        (Estimate(1.04, 1.01, 1.07), "it pays here"),
+        (Estimate(0.97, 0.94, 1.01), "no difference is shown"),
+        (Estimate(0.97, 0.95, 0.99), "it does not pay here"),
+    ):
+        assert not_none(replace(made, gain=gain).finding).endswith(f": {pays}.")
+    split = found(both()[0], whole_turn(), chain=CHAIN.model_copy(update={"whole": "c"}))
+    assert split.finding == "Splitting served 0.392 times as many requests: it does not pay here."
+    assert replace(made, gain=None).finding is None
 
 
 def whole_turn() -> Turn:
@@ -169,21 +203,72 @@ def test_the_gain_over_a_policy() -> None:
     gains = made.gain_over_policies
     assert gains["deadline"] is None and gains["greedy"] is not None
     assert gains["greedy"].estimate == pytest.approx((4 / 5.1) / (4 / 4.4))
+    assert made.held == ()
 
 
-def test_the_first_output_and_what_was_carried() -> None:
-    """`b` yields twice, the first time 0.3 s after its turn came; and reading what it continued takes 7 ms."""
-    whole, (first, second) = both()[0]
-    done = not_none(second.completions)
+def test_a_policy_whose_turn_is_slow_is_compared_at_the_speed_of_the_plan_s_turn() -> None:
+    """Both devices take four times as long as in the turn by the plan: 4.4 s each."""
+    slow = machine(1, ROW, lambda pair, at_s: ROW[pair] / 4)
+    slow.run(17.7)
+    chain = CHAIN.model_copy(update={"deadline_ns": 5 * 10**9})
+    whole = result(both()[0], turn(slow, 1, "pipeline1-by-greedy", policy="greedy"), chain=chain)
+    named = {**whole.experiments, "policies": {"policies": ["greedy"]}}
+    made = figures(whole.model_copy(update={"experiments": named}), ())
+    gain = not_none(made.gain_over_policies["greedy"])
+    assert gain.estimate == pytest.approx((5 / 5.1) / (4 / 4.4))
+    assert made.held == ("pipeline1-by-greedy",)
+
+
+def in_two_yields(record: Record, **more: object) -> Record:
+    """The record of `b` with a first unit 0.3 s after its turn came, and 19 later."""
+    done = not_none(record.completions)
     yielded_ns = np.stack((done.issued_ns + 3 * 10**8, done.yielded_ns), axis=1).ravel()
-    units = np.tile((1, 19), len(done))
-    twice = Completions(done.due_ns, done.issued_ns, 2 * done.ends, yielded_ns, units)
-    carried = second.model_copy(update={"completions": twice, "carried_ns": 7 * 10**6})
-    (made,) = found((whole, [first, carried])).turns
-    assert made.first is not None and made.first.mean_ns is not None and made.latency.mean_ns is not None
-    assert made.latency.mean_ns - made.first.mean_ns == pytest.approx(0.7e9, abs=5)
-    assert [stage.carried_ns for stage in made.stages] == [0, 7 * 10**6]
-    assert found(both()[0]).turns[0].first is None
+    twice = Completions(done.due_ns, done.issued_ns, 2 * done.ends, yielded_ns, np.tile((1, 19), len(done)))
+    return record.model_copy(update={"completions": twice, **more})
+
+
+def test_the_first_output_the_time_per_unit_and_what_was_carried() -> None:
+    """Reading the 35 MB that `b` continued takes 7 ms, which is 5 GB/s."""
+    whole, (first, second) = both()[0]
+    kept = [first, in_two_yields(second, carried_ns=7 * 10**6, carried_bytes=35 * 10**6)]
+    made = found((whole, kept))
+    (made_turn,) = made.turns
+    assert made_turn.first is not None and made_turn.first.mean_ns is not None and made_turn.latency.mean_ns is not None
+    assert made_turn.latency.mean_ns - made_turn.first.mean_ns == pytest.approx(0.7e9, abs=5)
+    assert made_turn.per_unit is not None and made_turn.per_unit.mean_ns == pytest.approx(0.7e9 / 19, abs=2)
+    assert [(stage.carried_ns, stage.carried_bytes) for stage in made_turn.stages] == [(0, 0), (7 * 10**6, 35 * 10**6)]
+    text = report.full(judge(result((whole, kept))))
+    assert "35 MB in 7.00 ms, 5.00 GB/s" in text and "time per unit mean 36.8 ms" in " ".join(text.split())
+    assert (found(both()[0]).turns[0].first, found(both()[0]).turns[0].per_unit) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        ({"first_ns": 2 * 10**9, "per_unit_ns": 37 * 10**6}, 4),
+        ({"first_ns": 10**9, "per_unit_ns": 37 * 10**6}, 1),
+        ({"first_ns": 2 * 10**9, "per_unit_ns": 36 * 10**6}, 0),
+        ({"total_ns": 10**9 + 2 * 10**8}, 1),
+    ],
+)
+def test_goodput_keeps_the_deadline_and_the_limits_of_the_suite_that_does_the_whole(
+    limits: dict[str, int], kept: int
+) -> None:
+    """The pipelines take 1.1 s and 2.1 s, then 2.0 s thrice, of 2.05 s; the last 0.7 s go to 19 units."""
+    whole, (first, second) = both()[0]
+    other, (alone,) = whole_turn()
+    limited = alone.model_copy(update={"latency_limits": LatencyLimits(percentile=0.9, source="a test", **limits)})
+    chain = CHAIN.model_copy(update={"whole": "c"})
+    made = found((whole, [first, in_two_yields(second)]), (other, [limited]), chain=chain)
+    assert made.turns[0].within_limits_per_hour == pytest.approx(kept * 3600 / 5.1)
+    assert found((whole, [first, second]), (other, [alone]), chain=chain).turns[0].within_limits_per_hour is None
+
+
+def test_a_report_says_where_the_deadline_leaves_no_room() -> None:
+    text = " ".join(report.full(judge(result(*both()))).split())
+    assert (
+        "2 instead of 3 in pipeline1, 1 instead of 2 in pipeline1-alone: the deadline leaves room for no more" in text
+    )
 
 
 def test_why_there_is_no_gain() -> None:

@@ -22,8 +22,11 @@ from mixmark.harness.plan import placement
 from mixmark.harness.record import store
 from mixmark.harness.resources import clock
 from mixmark.harness.worker import outputs
+from mixmark.harness.worker.handle import Worker
+from mixmark.harness.worker.messages import Fed
 from tests.cli.shell import Shell
 from tests.fakes.machine import of_experiment
+from tests.judge.found import not_none
 from tests.measure.test_benchmark import run
 from tests.measure.test_mixed import Stage
 
@@ -115,7 +118,22 @@ def test_a_stage_continues_the_output_of_the_stage_before(
     assert given.tolist() == output.tolist() == [nonce(low.seed, int(number))] * 2
     assert outputs.digest(int(number), given.tobytes()) == before.tobytes()
     assert (low.carried_ns, high.carried_ns) == (1_000_000, 2_000_000)
+    assert (low.carried_bytes, high.carried_bytes) == (144, 144), "a header of 128 bytes and two numbers"
     assert not list((tmp_path / "raw").glob("*.npy"))
+
+
+def test_the_time_that_a_worker_says_it_carried_is_cut_to_its_feeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed = Worker.fed
+
+    def lying(worker: Worker, timeout_s: float, window: Any) -> Fed:
+        return fed(worker, timeout_s, window).model_copy(update={"carried_ns": 10**15})
+
+    monkeypatch.setattr(Worker, "fed", lying)
+    for record in chained(tmp_path, carried=True):
+        done = not_none(record.completions)
+        assert record.carried_ns == int((done.yielded_ns[done.ends - 1] - done.issued_ns).sum()) // len(done)
 
 
 def ran(record: Record) -> bool:

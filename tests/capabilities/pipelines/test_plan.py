@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 
@@ -13,7 +15,7 @@ from mixmark.harness.capabilities.pipelines import plan as pipelines
 from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage
 from mixmark.harness.capabilities.pipelines.plan import StageSuite
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Device, Limits, Phase, Rate, Share, Task, Tier
+from mixmark.harness.contracts.schema import Cost, Device, Limits, Phase, Rate, Route, Share, Task, Tier
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import device, solo, solo_record
 
@@ -88,6 +90,10 @@ def mine(stages: str = TWO, deadline_s: str = "{ smoke = 1 }", more: str = "") -
         (mine('"llm"'), "stages: Input should be an array$"),
         (mine('["llm", {}]'), "0: Input should be a table; stages.1.suite: F"),
         (mine("[]"), "stages: Array should have at least 2 items, not 0$"),
+        (
+            mine(f'[{{ suite = "dlrm", samples = {10**13} }}, {LLM}]'),
+            "stages.0.samples: .* less than or equal to 10*$",
+        ),
         (mine(f'[{{ suite = "dlrm", samples = true }}, {LLM}]'), "stages.0.samples: Input should be a valid integer$"),
         (mine(more='name = "other"'), "unknown keys: name"),
         (mine(f'[{{ suite = "llm", carried = false }}, {DLRM}]'), "unknown keys: carried"),
@@ -116,9 +122,23 @@ def test_a_stage_that_nothing_runs_is_refused_before_anything_runs() -> None:
         pipelines.refuse_unrunnable(there, candidates("a", "b"))
 
 
+def test_a_feed_that_the_memory_does_not_hold_is_refused_before_anything_runs() -> None:
+    """Each sample of `a` takes 1,000 bytes, and the weights take 10 GB."""
+
+    def suite(route: Route) -> Any:
+        costs = Cost(name="a", flops=0, bytes=0)
+        return SimpleNamespace(costs=lambda _, batch: [costs.model_copy(update={"bytes": 1e10 + 1e3 * batch}), costs])
+
+    for samples, fits in ((1_000_001, True), (1_000_002, False)):
+        many = CHAIN.model_copy(update={"stages": (PipelineStage(suite="a", samples=samples), CHAIN.stages[1])})
+        said = r"1,000,002 samples of a, a stage of the pipeline mine, takes 1 GB at least, and this machine has 1 GB"
+        with nullcontext() if fits else pytest.raises(UsageError, match=said):
+            pipelines.refuse_oversized(many, candidates("a", "b"), suite, 10**9)
+
+
 def test_the_plan_is_that_of_a_mix_of_one_feed_of_each_stage() -> None:
     """On the GPU alone a pipeline takes 0.6 s. With both: `a` and x of `b` on the GPU, 0.1 + 0.5 x = 1 − x, so x = 0.6,
-    and a pipeline takes 0.4 s. Half of the deadline is 1 s: room for 2 at 2.5 a second, for 1 at 1.67."""
+    and a pipeline takes 0.4 s. Half of the deadline is 1 s, which has room for 2 at 2.5 a second, and for 1 at 1.67."""
     (both, alone) = turns(RATES)
     assert both == (None, 2, pytest.approx(2.5))
     assert alone == ("gpu:0", 1, pytest.approx(1 / 0.6))
@@ -201,8 +221,13 @@ def test_slices_count_as_their_device_and_have_nothing_to_gain_over() -> None:
         if rate.device == "cpu:0"
         for index in range(2)
     ]
-    assert pipelines.best_single(UNITS, rates, slices) == (None, "all stages ran on cpu:0")
-    assert turns(rates, devices=slices) == [(None, 1, pytest.approx(4 / 3))]
+    assert pipelines.best_single(UNITS, rates, slices) == (
+        None,
+        "there is no device beside cpu:0, whose 2 slices ran the stages",
+    )
+    whole = [rate for rate in RATES if rate.device == "cpu:0"]
+    assert pipelines.best_single(UNITS, whole, DEVICES) == (None, "there is no device beside cpu:0")
+    assert turns(rates, devices=slices) == [(None, 2, pytest.approx(4 / 3))]
 
 
 def test_no_single_device_may_run_every_stage() -> None:
@@ -212,8 +237,10 @@ def test_no_single_device_may_run_every_stage() -> None:
         turns(apart[:1])
 
 
-def test_the_pipelines_in_flight_leave_half_of_the_deadline() -> None:
-    assert [pipelines.in_flight(per_s, 10, 2) for per_s in (0.01, 0.4, 0.6, 100)] == [1, 2, 3, 3]
+def test_every_device_has_a_pipeline_if_the_deadline_has_room_and_one_waits_if_half_of_it_has() -> None:
+    """Of 10 s, on two devices: λ D is 0.1, 1.9, 2.1, 5.9, 6 and 1000."""
+    rates = (0.01, 0.19, 0.21, 0.59, 0.6, 100)
+    assert [pipelines.in_flight(per_s, 10, 2) for per_s in rates] == [1, 1, 2, 2, 3, 3]
 
 
 def test_a_window_has_time_for_twenty_pipelines_if_the_limits_allow() -> None:

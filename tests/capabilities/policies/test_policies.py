@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
+
 import pytest
 
 from bench.policies import by
 from mixmark.harness.capabilities.policies.experiment import PolicyRuns
 from mixmark.harness.capabilities.policies.policies import FastestDevice
 from mixmark.harness.judge.assessment import Assessment, judge
+from mixmark.reporters import report
 from tests.fakes.machine import example, one_run, recorded, turn, with_turns
 from tests.judge.found import not_none
 
@@ -18,9 +21,11 @@ def compared(judged: Assessment) -> tuple[PolicyRuns, ...]:
     return found
 
 
-def test_policies_are_compared_with_the_plan_of_the_same_minutes() -> None:
+@pytest.mark.parametrize(("pace", "slower"), [(1.0, (1.0, 1.01, 1.0)), (0.25, (4.0, 4.04, 3.96))])
+def test_policies_are_compared_with_the_plan_at_its_speed(pace: float, slower: tuple[float, float, float]) -> None:
+    """The plan's runs have the paces 1, 1.01 and 0.99. Workers that are slow in the policy's runs gain it nothing."""
     base = one_run(None, runs=3)
-    machine = example(source=by(FastestDevice))
+    machine = example(pace, until_s=600 / pace, source=by(FastestDevice))
     placement = not_none(base.phases[0].placement)
     runs = (recorded(machine, f"fastest-device{run}", {})[0] for run in (1, 2, 3))
     turns = [turn("policies", {"policy": "fastest-device"}, records, placement) for records in runs]
@@ -29,8 +34,12 @@ def test_policies_are_compared_with_the_plan_of_the_same_minutes() -> None:
     [found] = compared(judged)
     assert found.gain is not None and judged.score is not None and judged.score.mixes_per_hour is not None
     by_policy = found.mixes_per_hour.estimate if found.mixes_per_hour else 0
-    assert found.gain.estimate == pytest.approx(judged.score.mixes_per_hour.estimate / by_policy, rel=1e-6)
-    assert found.gain.half_width == pytest.approx(0.025, abs=0.01), "runs of the plan are 1 % apart"
+    as_run = judged.score.mixes_per_hour.estimate / by_policy
+    assert found.gain.estimate == pytest.approx(as_run / geometric_mean(slower), rel=1e-6)
+    assert found.gain.estimate == pytest.approx(1.067, rel=0.01)
+    assert found.slowdown == pytest.approx(max(slower))
+    assert ("slower, which is left out" in report.full(judged)) == (pace < 1)
+    assert 0 < not_none(found.gain.half_width) < 0.02, "the runs of the plan are 1 % apart"
     missing = judge(result.model_copy(update={"phases": base.phases, "records": base.records}))
     assert compared(missing)[0].gain is None
     assert [each.code for each in compared(missing)[0].problems] == ["mix_complete.unfinished"]
