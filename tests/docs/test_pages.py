@@ -27,7 +27,8 @@ from tests.docs import capabilities_page, cli_page, tutorial_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = (*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md")
+FRONT = ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")
+PAGES = (*sorted(DOCS.rglob("*.md")), *(ROOT / f"{name}.md" for name in FRONT))
 INDEX = DOCS / "index.md"
 
 
