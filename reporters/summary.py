@@ -281,7 +281,7 @@ def _score(assessment: Assessment) -> str:
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
     names = figures.device_names(assessment.result)
     models = {device.id: device.name for device in assessment.result.devices if device.name and not device.on_host}
-    tried = solo_rates.tried_per_s(assessment.measured.values())
+    tried = solo_rates.tried_per_s(each for each in assessment.measured.values() if each.record.screening)
     for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
         own = [row for row in assessment.solos if row.route.suite == suite]
         best = _best_routes(own, models)
@@ -330,7 +330,7 @@ def _tried(
 ) -> Iterator[str]:
     """How much faster the first route was than each route that was only screened."""
     only_tried = [row for row in own if row.status == "screened" and row.scenario == first.scenario]
-    own_per_s = median(tried.get((first.route.key, first.scenario), (0.0,)))
+    own_per_s = median(tried.get((first.route.key, first.scenario), (first.speed,)))
     known = [row for row in only_tried if row.units_per_s and own_per_s]
     lead = "quick check: "
     for row in sorted(known, key=lambda row: row.speed, reverse=True):

@@ -14,7 +14,7 @@ from typing import Literal
 
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.numbers import percent, significant
-from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result
+from mixmark.harness.contracts.schema import Boundary, Finding, Mix, Phase, Result, Route
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
@@ -195,17 +195,20 @@ def costs_of_rank(result: Result, findings: Sequence[Finding]) -> list[Finding]:
     phases = {phase.name for phase in mixed(result)}
     records = {record.key: record for record in result.records}
     costs: list[Finding] = []
-    parts: dict[str, list[str]] = defaultdict(list)
+    parts: dict[str, list[Route]] = defaultdict(list)
     for finding in findings:
         record, remark = records.get(finding.about), finding.severity == "note"
         if record and not remark:
-            parts[finding.rule].append(record.route.label)
+            parts[finding.rule].append(record.route)
         elif record and record.phase not in phases:
             continue  # a note about a device that no mix used costs nothing
         elif (cost := case_of(finding.rule, "unranked", **finding.values)) and cost not in costs:
             costs.append(cost)
-    of_parts = (case_of(rule, "unranked", parts=tuple(dict.fromkeys(labels))) for rule, labels in parts.items())
-    return [*costs, *filter(None, of_parts)]
+    for rule, routes in parts.items():
+        named = {"parts": [route.label for route in routes], "suites": [route.suite for route in routes]}
+        values = {name: tuple(dict.fromkeys(each)) for name, each in named.items()}
+        costs += filter(None, [case_of(rule, "unranked", **values)])
+    return costs
 
 
 def joined(scores: Sequence[Score]) -> Score:

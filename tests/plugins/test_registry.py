@@ -15,7 +15,7 @@ from mixmark.harness.plugins import registry
 
 
 def test_built_ins_are_found_without_importing_them() -> None:
-    assert list(registry.find("adapters"))[:2] == ["torch", "inductor"]
+    assert list(registry.find("adapters"))[:2] == ["openvino", "torch"]
     assert {"llm", "diffusion", "dlrm", "resnet50", "probe"} <= set(registry.find("suites"))
     assert {"console", "json", "csv", "markdown"} <= set(registry.find("reporters"))
 

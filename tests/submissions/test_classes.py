@@ -191,12 +191,10 @@ def test_a_machine_that_is_called_like_an_accelerator_and_has_none_is_noted() ->
 
 
 def test_each_suite_without_its_code_is_named_once() -> None:
-    costs = tuple(found("suites_verified.unranked", suite=suite, part="a") for suite in ("llm", "own"))
+    costs = (found("suites_verified.unranked", suites=("llm", "own")),)
     assert CLOSED.score is not None
     opened = concluded(replace(CLOSED, score=replace(CLOSED.score, unranked=costs)))
-    assert opened.reasons["division"] == tuple(
-        f"the suite {suite} was not compared with its code" for suite in ("llm", "own")
-    )
+    assert opened.reasons["division"] == ("the suites llm, own were not compared with their code",)
 
 
 def test_an_entry_is_ranked_only_without_a_reason_against_it() -> None:

@@ -318,7 +318,7 @@ def most_per_s(measured: Measurement, share: Share, peaks: PeakRates) -> float:
 @room.rule(
     warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
     noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
-    unranked=warning("not compared with the code of its suite: {parts}"),
+    unranked=warning("the suites {suites} were not compared with their code"),
 )
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
     """The units, costs, gate and latency limits of a record equal what its suite's code says. A suite that is not

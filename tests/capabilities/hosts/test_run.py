@@ -60,7 +60,7 @@ def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell, inline: 
     leader = shell.start("run", *measured, *words)
     journal = shell.folder / "out/journal.jsonl"
     deadline = time.monotonic() + 100
-    while not (journal.exists() and '{"phases"' in journal.read_text()) and time.monotonic() < deadline:
+    while not (journal.exists() and '"mix1"' in journal.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(1)
     family = psutil.Process(leader.pid).children(recursive=True)
