@@ -23,6 +23,7 @@ from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
+from mixmark.harness.plugins.experiments import installed
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
 
@@ -75,8 +76,8 @@ class Summary:
     limits: str
     """What took most time, and how much of what is possible the mix reached. Empty if there is no score."""
     standing: tuple[tuple[str, ...], ...]
-    """Other machines, this one and its hardware's limit, the fastest first: (name, mixes per hour, mixes per kWh if
-    `metered`, beside this machine). Empty if there is no score."""
+    """Other machines, this one, its hardware's limit and what experiments add, the fastest first: (name, mixes per
+    hour, mixes per kWh if `metered`, beside this machine). Empty if there is no score."""
     metered: bool
     """Whether the score has an efficiency."""
     score: str
@@ -187,11 +188,16 @@ def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
         cells = (figures.name(other.name), _tx(other.mixes_per_hour), *([kwh] if efficiency else []))
         beside = f"{_beside(own, other.mixes_per_hour, proven)} ({_which(found, other)}){_alone(alone, other)}"
         rows.append((other.mixes_per_hour.estimate, (*cells, beside)))
+    bounds: list[tuple[float, str, str]] = []
     if (limit := assessment.hardware_limit_per_hour) is not None:
         reached = f"{figures.whole_percent(own.estimate / limit)} of it reached"
         if figures.within(own) and own.low is not None and own.high is not None:
             reached += f" ({figures.whole_percent(own.low / limit)} to {figures.whole_percent(own.high / limit)})"
-        rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
+        bounds.append((limit, LIMIT, reached))
+    for experiment, own_figures in assessment.experiments.items():
+        bounds += installed()[experiment].standing(assessment, own_figures)
+    for per_hour, name, beside in bounds:
+        rows.append((per_hour, (name, significant(per_hour), *([UNKNOWN] if efficiency else []), beside)))
     if len(rows) > 1:
         yield from (cells for _, cells in sorted(rows, key=lambda row: -row[0]))
 
