@@ -12,7 +12,8 @@ from mixmark.harness.plugins.experiments import Experiment
 
 
 class ByDatasheet(Experiment):
-    """It measures nothing: its figures are of every score with weights of 16 bits."""
+    """It measures nothing: its figures are of every score with weights of 16 bits. The smoke tier has none, since its
+    weights fit into caches, whose bandwidth no datasheet states."""
 
     name = "datasheets"
     facts = (Fact, Fact)
@@ -20,10 +21,15 @@ class ByDatasheet(Experiment):
     of_any_result = True
 
     def figures(self, judged: Assessment) -> Scale | None:
-        mix, score = judged.result.mix, judged.score
-        if mix is None or score is None or score.mixes_per_hour is None or score.weight_class != scale.BITS:
+        score = judged.score
+        if (
+            score is None
+            or score.mixes_per_hour is None
+            or score.weight_class != scale.BITS
+            or score.mix.tier == "smoke"
+        ):
             return None
-        found = scale.devices(mix.units, scale.workloads(mix, judged.result.suites))
+        found = scale.devices(score.mix.units, scale.workloads(score.mix, judged.result.suites))
         return scale.bracket(found, judged.hardware_limit_per_hour or score.mixes_per_hour.estimate) if found else None
 
     def standing(self, judged: Assessment, figures: Scale) -> Iterator[tuple[float, str, str]]:

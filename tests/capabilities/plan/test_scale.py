@@ -83,7 +83,7 @@ def test_the_scale_stands_around_the_limit_of_the_hardware() -> None:
 
 
 def test_a_score_that_is_of_other_work_has_no_scale() -> None:
-    """Suites of another version, or none of Mixmark's; weights of fewer bits; no score."""
+    """Suites of another version; weights of fewer bits; no score; weights that fit into caches."""
     judged = measured()
     assert judged.score is not None
     assert ByDatasheet().figures(judged) is not None
@@ -91,3 +91,5 @@ def test_a_score_that_is_of_other_work_has_no_scale() -> None:
     assert ByDatasheet().figures(replace(judged, score=replace(judged.score, weight_class=8))) is None
     assert ByDatasheet().figures(replace(judged, score=replace(judged.score, mixes_per_hour=None))) is None
     assert ByDatasheet().figures(replace(judged, score=None)) is None
+    smoke = judged.score.mix.model_copy(update={"tier": "smoke"})
+    assert ByDatasheet().figures(replace(judged, score=replace(judged.score, mix=smoke))) is None
