@@ -188,16 +188,14 @@ def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
         cells = (figures.name(other.name), _tx(other.mixes_per_hour), *([kwh] if efficiency else []))
         beside = f"{_beside(own, other.mixes_per_hour, proven)} ({_which(found, other)}){_alone(alone, other)}"
         rows.append((other.mixes_per_hour.estimate, (*cells, beside)))
-    bounds: list[tuple[float, str, str]] = []
     if (limit := assessment.hardware_limit_per_hour) is not None:
         reached = f"{figures.whole_percent(own.estimate / limit)} of it reached"
         if figures.within(own) and own.low is not None and own.high is not None:
             reached += f" ({figures.whole_percent(own.low / limit)} to {figures.whole_percent(own.high / limit)})"
-        bounds.append((limit, LIMIT, reached))
+        rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
     for experiment, own_figures in assessment.experiments.items():
-        bounds += installed()[experiment].standing(assessment, own_figures)
-    for per_hour, name, beside in bounds:
-        rows.append((per_hour, (name, significant(per_hour), *([UNKNOWN] if efficiency else []), beside)))
+        for most, name, beside in installed()[experiment].standing(assessment, own_figures):
+            rows.append((most, (name, significant(most), *([UNKNOWN] if efficiency else []), beside)))
     if len(rows) > 1:
         yield from (cells for _, cells in sorted(rows, key=lambda row: -row[0]))
 

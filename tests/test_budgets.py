@@ -27,7 +27,7 @@ BUDGETS = {
     "machine": 1880,
     "measure": 3000,
     "cli": 1630,
-    "reporters": 2276,
+    "reporters": 2274,
     "suites": 2650,
 }
 """The rooms of the harness, and what else a score needs. Together 25,355 lines; the goal is 24,400."""

@@ -106,13 +106,13 @@ def bound(sheet: Declared, workload: Workload) -> tuple[float, Basis] | None:
 
 
 def mixes_per_hour(sheet: Declared, mix_units: Mapping[str, float], workloads: Mapping[str, Workload]) -> float | None:
-    """The most mixes per hour that a datasheet allows. None if it bounds not every suite, or if the memory does not
-    hold all of them at once."""
-    bounds = [(units, known) for suite, units in mix_units.items() if (known := bound(sheet, workloads[suite]))]
-    memory_bytes = sum(basis.memory_bytes for _, (_, basis) in bounds)
-    if len(bounds) < len(mix_units) or memory_bytes > (sheet.memory_gb or math.inf) * GIGA:
+    """The most mixes per hour that a datasheet allows. None if a suite has no workload or no bound, or if the memory
+    does not hold the weights of all suites at once."""
+    known = {suite: found for suite, work in workloads.items() if (found := bound(sheet, work))}
+    memory_bytes = sum(basis.memory_bytes for _, basis in known.values())
+    if mix_units.keys() - known.keys() or memory_bytes > (sheet.memory_gb or math.inf) * GIGA:
         return None
-    return HOUR_S / sum(units / at_most for units, (at_most, _) in bounds)
+    return HOUR_S / sum(units / known[suite][0] for suite, units in mix_units.items())
 
 
 def kind(

@@ -9,8 +9,7 @@ import pytest
 
 from mixmark.harness.capabilities.plan import assumed, scale
 from mixmark.harness.capabilities.plan.assumed import Batch, Workload
-from mixmark.harness.capabilities.plan.experiment import ByDatasheet
-from mixmark.harness.capabilities.plan.scale import KnownDevice, bracket
+from mixmark.harness.capabilities.plan.scale import ByDatasheet, bracket
 from mixmark.harness.contracts.schema import Cost, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plugins import registry
@@ -35,7 +34,7 @@ def measured(versions: dict[str, str] = INSTALLED) -> Assessment:
 
 def test_a_device_does_as_many_mixes_as_its_peak_and_its_bandwidth_allow() -> None:
     """The RTX 4090: 2 × 1 s by 330.3 TFLOP/s, 4 × 0.5 s by 1,008 GB/s. The i5-7300U: 2 × 1,474.55 s, 4 × 14.78 s."""
-    bounds = {each.device: each.mixes_per_hour for each in scale.devices(UNITS, WORKS)}
+    bounds = scale.bounds(UNITS, WORKS)
     assert bounds["NVIDIA GeForce RTX 4090"] == pytest.approx(900)
     assert bounds["Intel Core i5-7300U"] == pytest.approx(3600 / 3008.23, rel=1e-5)
 
@@ -51,11 +50,11 @@ def test_the_tokens_of_a_device_are_those_of_its_sheet(device: str, tokens_per_s
 
 def test_a_device_without_room_for_the_whole_mix_or_a_bound_of_a_suite_is_left_out() -> None:
     """12 GB of weights just fit into the RTX 3060."""
-    fits = {each.device for each in scale.devices(UNITS, WORKS)}
+    fits = scale.bounds(UNITS, WORKS).keys()
     wider = {**WORKS, "stream": replace(STREAM, memory_bytes={"fp16": 6 * GB + 1})}
-    assert fits - {each.device for each in scale.devices(UNITS, wider)} == {"NVIDIA GeForce RTX 3060 12 GB"}
+    assert fits - scale.bounds(UNITS, wider).keys() == {"NVIDIA GeForce RTX 3060 12 GB"}
     assert "Google TPU v5e" not in fits, "its sheet has no fp16"
-    assert scale.devices({**UNITS, "foreign": 1.0}, WORKS) == []
+    assert scale.bounds({**UNITS, "foreign": 1.0}, WORKS) == {}
 
 
 @pytest.mark.parametrize(
@@ -64,8 +63,8 @@ def test_a_device_without_room_for_the_whole_mix_or_a_bound_of_a_suite_is_left_o
 )
 def test_the_nearest_slower_and_faster_devices_bracket_a_machine(per_hour: float, names: str) -> None:
     """One that is exactly as fast counts as slower; where a side has fewer, the other side has no more."""
-    known = [KnownDevice(name, 10.0 * (index + 1), "") for index, name in enumerate("abcde")]
-    assert "".join(each.device for each in bracket(known, per_hour).devices) == names
+    known = {name: 10.0 * (index + 1) for index, name in enumerate("abcde")}
+    assert "".join(bracket(dict(reversed(known.items())), per_hour).mixes_per_hour) == names
 
 
 def test_the_scale_stands_around_the_limit_of_the_hardware() -> None:
@@ -78,8 +77,8 @@ def test_the_scale_stands_around_the_limit_of_the_hardware() -> None:
     rows = summary(replace(judged, hardware_limit_per_hour=9 * score.mixes_per_hour.estimate)).standing
     names = [row[0] for row in rows]
     assert names[2] == "the limit of its hardware" and names[:2] != [row[0] for row in by_score[:2]]
-    devices = json.loads(data.as_json(judged))["experiments"]["datasheets"]["devices"]
-    assert [each["device"] for each in reversed(devices)] == [row[0] for row in by_score if row[-1]]
+    bounds = json.loads(data.as_json(judged))["experiments"]["datasheets"]["mixes_per_hour"]
+    assert sorted(bounds, key=lambda name: -bounds[name]) == [row[0] for row in by_score if row[-1]]
 
 
 def test_a_score_that_is_of_other_work_has_no_scale() -> None:
