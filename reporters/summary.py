@@ -24,6 +24,7 @@ from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
+from mixmark.harness.plugins.experiments import installed
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
 
@@ -76,8 +77,8 @@ class Summary:
     limits: str
     """What took most time, and how much of what is possible the mix reached. Empty if there is no score."""
     standing: tuple[tuple[str, ...], ...]
-    """Other machines, this one and its hardware's limit, the fastest first: (name, mixes per hour, mixes per kWh if
-    `metered`, beside this machine). Empty if there is no score."""
+    """Other machines, this one, its hardware's limit and what experiments add, the fastest first: (name, mixes per
+    hour, mixes per kWh if `metered`, beside this machine). Empty if there is no score."""
     metered: bool
     """Whether the score has an efficiency."""
     score: str
@@ -222,6 +223,9 @@ def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
         if figures.within(own) and own.low is not None and own.high is not None:
             reached += f" ({figures.whole_percent(own.low / limit)} to {figures.whole_percent(own.high / limit)})"
         rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
+    for experiment, own_figures in assessment.experiments.items():
+        for most, name, beside in installed()[experiment].standing(assessment, own_figures):
+            rows.append((most, (name, significant(most), *([UNKNOWN] if efficiency else []), beside)))
     if len(rows) > 1:
         yield from (cells for _, cells in sorted(rows, key=lambda row: -row[0]))
 

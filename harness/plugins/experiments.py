@@ -184,6 +184,10 @@ class Experiment(Stage):
         """A table of the brief report."""
         return None
 
+    def standing(self, judged: Assessment, figures: Any) -> Iterable[tuple[float, str, str]]:
+        """Rows of the table that says where the machine stands: mixes per hour, a name, and what the figure is."""
+        return ()
+
     def charts(self, judged: Assessment, figures: Any) -> Iterable[Chart]:
         """Charts of the page, beside those of the mix."""
         return ()

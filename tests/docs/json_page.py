@@ -75,10 +75,10 @@ def schema() -> str:
 
 
 def _figures(experiment: Experiment) -> list[type]:
-    """The class of an experiment's figures, as its module imports it for type checkers."""
+    """The class of an experiment's figures, as its module has it or imports it for type checkers."""
     method = type(experiment).figures
     tree = ast.parse(inspect.getsource(inspect.getmodule(method) or method))
-    named = {
+    named = {each.name: method.__module__ for each in tree.body if isinstance(each, ast.ClassDef)} | {
         alias.name: node.module
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module

@@ -63,8 +63,9 @@ def made() -> Mapping[str, Result]:
 
 
 OTHER = {"findings", "provenance", "absent", "mix", "limits", "problems", "missing", "unranked", "reasons", "edges_ns"}
-OTHER |= {"rates", "fractions", "bound_fractions", "suite_prices", "device_prices"}
-"""What a report holds beside figures: facts, findings, and what a linear program may choose otherwise."""
+OTHER |= {"rates", "fractions", "bound_fractions", "suite_prices", "device_prices", "experiments"}
+"""What a report holds beside its own figures: facts, findings, what a linear program may choose otherwise, and what
+capabilities add."""
 WORDS = {"status", "grade", "word", "boundary"}
 
 

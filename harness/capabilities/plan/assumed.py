@@ -13,9 +13,10 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-from mixmark.harness.capabilities.plan.machine import Assumption, Basis, Kind, Speed
+from mixmark.harness.capabilities.plan.machine import HOUR_S, Assumption, Basis, Kind, Speed
 from mixmark.harness.capabilities.plan.prices import Declared
 from mixmark.harness.contracts.errors import Unsupported, UsageError, choose_by_name
 from mixmark.harness.contracts.figures import Estimate
@@ -104,6 +105,16 @@ def bound(sheet: Declared, workload: Workload) -> tuple[float, Basis] | None:
     return max(found, key=lambda each: each[0], default=None)
 
 
+def mixes_per_hour(sheet: Declared, mix_units: Mapping[str, float], workloads: Mapping[str, Workload]) -> float | None:
+    """The most mixes per hour that a datasheet allows. None if a suite has no workload or no bound, or if the memory
+    does not hold the weights of all suites at once."""
+    known = {suite: found for suite, work in workloads.items() if (found := bound(sheet, work))}
+    memory_bytes = sum(basis.memory_bytes for _, basis in known.values())
+    if mix_units.keys() - known.keys() or memory_bytes > (sheet.memory_gb or math.inf) * GIGA:
+        return None
+    return HOUR_S / sum(units / known[suite][0] for suite, units in mix_units.items())
+
+
 def kind(
     name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], measured: Sequence[Kind], fraction: float
 ) -> Kind:
@@ -172,6 +183,7 @@ def _ratio(name: str, suite: str, text: str, measured: Sequence[Kind]) -> tuple[
     return float(found[1]), max(rates, key=lambda rate: rate.estimate), kind.name
 
 
+@cache
 def workload(suite: str, tier: Tier, bits: int) -> Workload | Reason:
     """A suite's work in each precision of at least `bits` bits and each batch size, or why it is unknown."""
     batches: list[Batch] = []
