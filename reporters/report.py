@@ -53,50 +53,37 @@ def report(assessment: Assessment, depth: Depth) -> Document:
     state = "finished" if result.finished else "UNFINISHED"
     about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
     pictures_of_mixes = pictures.drawn(assessment) if depth == "page" else []
-    answers, details, standing = _answers(found), _details(assessment, found, pictures_of_mixes[:1]), _standing(found)
-    if depth == "page":  # its first screen answers all; on the console `next` is the last line
-        blocks = [*answers, *_good_and_next(assessment, found), *standing, *details]
-    else:
-        blocks = [*answers, *details, *standing]
+    blocks = [*_brief(assessment, found, pictures_of_mixes[:1], depth == "page")]
     if depth != "brief":
         blocks += _full(assessment, depth == "page", pictures_of_mixes[1:])
     return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)
 
 
-def _answers(found: Summary) -> Iterator[Block]:
-    """Whether the figures can be relied on, and what the machine does."""
+def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart], is_page: bool) -> Iterator[Block]:
+    """Whether the figures can be relied on, what the machine does, how it compares with others, what next.
+
+    The first screen of a page answers all of it, on a telephone too; on a console the command prints `next` last.
+    """
+    kwh = ["mixes per kWh"] if found.metered else []
+    header = ("where it stands", "mixes per hour", *kwh, "beside this one")
+    standing = Table("", header, found.standing, text_columns=len(header))
     yield Paragraph(found.reason, word=found.verdict, lead=found.advice)
-    if found.score:
-        yield Paragraph(found.score, style="strong")
+    yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
-
-
-def _good_and_next(assessment: Assessment, found: Summary) -> Iterator[Block]:
-    """What was reached of the hardware's limit, and the next command: on a telephone the table of all is too long."""
-    reached = [(name, beside) for name, *_, beside in found.standing if name == LIMIT]
-    if rows := [*reached, *([("next", assessment.next)] if assessment.next else [])]:
-        yield Facts(rows)
-
-
-def _standing(found: Summary) -> Iterator[Block]:
-    if found.standing:
-        kwh = ["mixes per kWh"] if found.metered else []
-        header = ("where it stands", "mixes per hour", *kwh, "beside this one")
-        yield Table("", header, found.standing, text_columns=len(header))
-
-
-def _details(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iterator[Block]:
-    """What the experiments found, what each device did, the suites, and the energy."""
+    if is_page:
+        reached = [(name, beside) for name, *_, beside in found.standing if name == LIMIT]
+        yield Facts([*reached, *([("next", assessment.next)] if assessment.next else [])])
+        yield standing
     own = _experiments(assessment)
-    asked = [line for experiment, found in own for line in experiment.lines(assessment, found)]
-    if asked:
-        yield Facts(asked)
+    yield Facts([line for experiment, found in own for line in experiment.lines(assessment, found)])
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
     yield from filter(None, (experiment.table(assessment, found) for experiment, found in own))
     yield Facts([("energy", found.energy)])
+    if not is_page:
+        yield standing
 
 
 def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:
