@@ -64,7 +64,7 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart], is_page
 
     The first screen of a page answers all of it, on a telephone too; on a console the command prints `next` last.
     """
-    kwh = ["mixes per kWh"] if found.metered else []
+    kwh = ["mixes per kWh"] if assessment.score and assessment.score.mixes_per_kwh else []
     header = ("where it stands", "mixes per hour", *kwh, "beside this one")
     standing = Table("", header, found.standing, text_columns=len(header))
     yield Paragraph(found.reason, word=found.verdict, lead=found.advice)
