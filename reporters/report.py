@@ -17,7 +17,7 @@ from mixmark.harness.plugins.experiments import Experiment, installed
 from mixmark.reporters import document, figures, hosts, measurements, pictures, scores
 from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
-from mixmark.reporters.summary import Summary, summary
+from mixmark.reporters.summary import LIMIT, Summary, summary
 
 FULL_WIDTH = 120  # columns of the tables with every figure
 FOOTER = (
@@ -53,34 +53,37 @@ def report(assessment: Assessment, depth: Depth) -> Document:
     state = "finished" if result.finished else "UNFINISHED"
     about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
     pictures_of_mixes = pictures.drawn(assessment) if depth == "page" else []
-    blocks = [*_brief(assessment, found, pictures_of_mixes[:1])]
-    if depth == "page" and assessment.next:
-        blocks += [Paragraph("What next", style="quiet"), Paragraph(assessment.next, style="code")]
+    blocks = [*_brief(assessment, found, pictures_of_mixes[:1], depth == "page")]
     if depth != "brief":
         blocks += _full(assessment, depth == "page", pictures_of_mixes[1:])
     return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)
 
 
-def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart]) -> Iterator[Block]:
-    """Whether the figures can be relied on, what the machine does, how it compares with others."""
+def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart], is_page: bool) -> Iterator[Block]:
+    """Whether the figures can be relied on, what the machine does, how it compares with others, what next.
+
+    The first screen of a page answers all of it, on a telephone too; on a console the command prints `next` last.
+    """
+    kwh = ["mixes per kWh"] if assessment.score and assessment.score.mixes_per_kwh else []
+    header = ("where it stands", "mixes per hour", *kwh, "beside this one")
+    standing = Table("", header, found.standing, text_columns=len(header))
     yield Paragraph(found.reason, word=found.verdict, lead=found.advice)
-    if found.score:
-        yield Paragraph(found.score, style="strong")
+    yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
+    if is_page:
+        reached = [(name, beside) for name, *_, beside in found.standing if name == LIMIT]
+        yield Facts([*reached, *([("next", assessment.next)] if assessment.next else [])])
+        yield standing
     own = _experiments(assessment)
-    asked = [line for experiment, found in own for line in experiment.lines(assessment, found)]
-    if asked:
-        yield Facts(asked)
+    yield Facts([line for experiment, found in own for line in experiment.lines(assessment, found)])
     yield from mix
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
     yield from filter(None, (experiment.table(assessment, found) for experiment, found in own))
     yield Facts([("energy", found.energy)])
-    if found.standing:
-        kwh = ["mixes per kWh"] if found.metered else []
-        header = ("where it stands", "mixes per hour", *kwh, "beside this one")
-        yield Table("", header, found.standing, text_columns=len(header))
+    if not is_page:
+        yield standing
 
 
 def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:

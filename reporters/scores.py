@@ -16,7 +16,7 @@ from mixmark.harness.judge.score import Score
 from mixmark.reporters import figures, hosts
 from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
-from mixmark.reporters.summary import summary
+from mixmark.reporters.summary import limits
 
 PROVEN = "proven: no other division of time does more"
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
@@ -44,7 +44,7 @@ def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
         tables.append(hosts.table(run))
     if len(found.runs) > 1:
         tables.append(_runs(assessment, found))
-    yield Paragraph(summary(assessment).limits)
+    yield Paragraph(limits(assessment))
     yield Facts(facts)
     yield from tables
 

@@ -74,13 +74,9 @@ class Summary:
     """What the machine is: Acme Quartz, 4 cores, 8 threads, 64.0 GiB, no accelerator."""
     sentence: str
     """The work of the machine in everyday words."""
-    limits: str
-    """What took most time, and how much of what is possible the mix reached. Empty if there is no score."""
     standing: tuple[tuple[str, ...], ...]
     """Other machines, this one, its hardware's limit and what experiments add, the fastest first: (name, mixes per
-    hour, mixes per kWh if `metered`, beside this machine). Empty if there is no score."""
-    metered: bool
-    """Whether the score has an efficiency."""
+    hour, mixes per kWh if the score has an efficiency, beside this machine). Empty if there is no score."""
     score: str
     """The score as it is ranked. Empty if no mix was asked for."""
     suites: tuple[SuiteLine, ...]
@@ -99,9 +95,7 @@ def summary(assessment: Assessment) -> Summary:
         reason=_reason(verdict),
         system=_system(assessment.result),
         sentence=_sentence(assessment),
-        limits=_limits(assessment),
         standing=tuple(_standing(assessment)),
-        metered=bool(assessment.score and assessment.score.mixes_per_kwh),
         score=_score(assessment),
         suites=tuple(_suites(assessment)),
         hosted=tuple(_hosted(assessment)),
@@ -182,7 +176,8 @@ def _without_mix(assessment: Assessment, subject: str, unit_words: Mapping[str, 
     return f"{subject} {done}. There is no score: {why}."
 
 
-def _limits(assessment: Assessment) -> str:
+def limits(assessment: Assessment) -> str:
+    """What took most time, and how much of what is possible the mix reached. Empty if there is no score."""
     run = assessment.score.median_run() if assessment.score and assessment.score.mixes_per_hour else None
     if run is None:
         return ""

@@ -70,7 +70,7 @@ def main() -> None:
 
     \b
     Examples:
-      mixmark run --tier smoke   show in a minute or two that everything works
+      mixmark run --tier smoke   does everything work? about a minute and a half
       mixmark run                measure every suite on every device, then the mix
       mixmark report             show the report of the newest run again
     """

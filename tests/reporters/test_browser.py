@@ -139,11 +139,18 @@ def test_paper_is_wide_enough_for_every_column(page: Tab) -> None:
     assert page.paper().startswith(b"%PDF")
 
 
-@pytest.mark.parametrize("page", ["metered"], indirect=True)
-def test_the_first_screen_of_a_telephone_answers_the_three_questions(page: Tab) -> None:
-    for asked in (".verdict", ".sentence", ".strong", ".timeline .lane"):
-        below = page.run(f"document.querySelector('{asked}').getBoundingClientRect().bottom")
-        assert below <= WINDOWS[0][1], asked
+@pytest.mark.parametrize("window", [(390, 844), (1280, 800)], ids=["telephone", "laptop"])
+def test_the_first_screen_answers_the_four_questions(window: tuple[int, int], browser: Tab, tmp_path: Path) -> None:
+    """May I rely on it, what did it get, is that good, what next."""
+    scored = judge(one_run(WATTS_AT_THE_WALL))
+    judged = replace(scored, hardware_limit_per_hour=1000.0, next="mixmark run --wait-idle 60")
+    (tmp_path / "report.html").write_text(report.html(judged), encoding="utf-8")
+    browser.look(*window)
+    browser.open(tmp_path / "report.html")
+    for asked in (".verdict", ".strong", ".sentence", ".facts"):
+        assert browser.run(f"document.querySelector('{asked}').getBoundingClientRect().bottom") <= window[1], asked
+    good_and_next = browser.run("document.querySelector('.facts').innerText").split("\n")[1::2]
+    assert good_and_next == ["85 % of it reached", "mixmark run --wait-idle 60"]
 
 
 def test_the_checks_find_faults(browser: Tab, tmp_path: Path) -> None:

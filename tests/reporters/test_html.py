@@ -48,8 +48,9 @@ def test_hostile_text_stays_text() -> None:
 
 def test_the_page_says_what_comes_next() -> None:
     assessment = judge(sample())
-    assert "What next" not in Page(report.html(assessment)).words
-    assert "mixmark run <x>" in Page(report.html(replace(assessment, next="mixmark run <x>"))).words
+    assert "next" not in Page(report.html(assessment)).words
+    words = Page(report.html(replace(assessment, next="mixmark run <x>"))).words
+    assert words[words.index("next") + 1] == "mixmark run <x>"
 
 
 def test_a_name_without_end_does_not_fill_the_page() -> None:

@@ -11,7 +11,8 @@ import pytest
 import mixmark.reporters.data
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.reporters import figures, report, summary
+from mixmark.reporters import figures, report
+from mixmark.reporters.summary import limits
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record
 from tests.golden.sample import result as bare
@@ -73,10 +74,10 @@ def test_one_device_has_nothing_to_be_compared_with() -> None:
 
 
 def test_a_manager_reads_what_took_the_time_and_what_was_reached(measured: Result) -> None:
-    words = summary.summary(judge(measured)).limits
+    words = limits(judge(measured))
     begin, end = words.split(" (54 %); ")
     assert begin == "The largest part of its time goes into llm"
     assert end == "with all suites at once it reaches 100 % of what the speeds of the suites alone allow."
     assert words in report.html(judge(measured))
     unscored = measured.model_copy(update={"records": (), "phases": (), "finished": False})
-    assert summary.summary(judge(unscored)).limits == ""
+    assert limits(judge(unscored)) == ""

@@ -6,7 +6,6 @@ python -m tests.submissions.test_figures    writes figures.json; only a change o
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,13 @@ import pytest
 
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import compare_machines
-from mixmark.harness.judge.references import published
 from mixmark.harness.record import store
-from mixmark.reporters import comparison, report
+from mixmark.reporters import comparison
 from mixmark.submissions import references
 from mixmark.submissions.references import ENTRIES
 from tests.golden.figures import as_json, below, of_assessment, written
 from tests.golden.test_figures import assert_same
+from tests.submissions import readme_page
 
 pytestmark = pytest.mark.slow
 
@@ -46,11 +45,9 @@ def test_the_figures_are_the_same() -> None:
     assert_same(figures(), json.loads(FILE.read_text("utf-8")))
 
 
-def test_the_output_in_the_readme_is_the_report_of_the_first_entry() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    shown = re.search(r"<!-- output -->\n```text\n(.*?)```\n<!-- /output -->", readme, re.DOTALL)
-    first = next(iter(sorted(ENTRIES.glob("*/*/*/results/1"))))
-    assert shown and shown[1] == report.console(judge(store.open(first), published()))
+def test_the_readme_shows_the_first_entry() -> None:
+    readme = readme_page.PAGE.read_text("utf-8")
+    assert readme_page.page(readme) == readme, "python -m tests.submissions.readme_page"
 
 
 if __name__ == "__main__":
