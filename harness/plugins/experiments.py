@@ -102,7 +102,7 @@ class Stage:
         return "the mix, on all devices" if phase.placement else f"{share.route.label}, {share.scenario}"
 
     def prefix(self, phase: Phase) -> str:
-        """What stands before the route of a record of its phase: `in the drill`. Empty for a solo measurement."""
+        """What stands before the route of a record of its phase: `in level 2`. Empty for a solo measurement."""
         return ""
 
 
