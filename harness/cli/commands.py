@@ -16,14 +16,13 @@ import click
 from click.shell_completion import get_completion_class
 
 from mixmark.harness.cli import (
-    adapters,
     cache,
     devices,
     meters,
     results,
     run,
 )
-from mixmark.harness.cli.options import SectionedGroup
+from mixmark.harness.cli.options import Checks, SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins.manifest import BUILT_IN
@@ -91,11 +90,25 @@ def completion(shell: str) -> None:
     click.echo(scripts(main, {}, "mixmark", "_MIXMARK_COMPLETE").source())
 
 
+@click.group(cls=Checks)
+def check() -> None:
+    """Check a plugin against its contract, or the entries of a board against their rules.
+
+    A name that is installed, or a folder of entries, says what is checked; else name the kind.
+
+    \b
+    Examples: mixmark check acme
+              mixmark check adapter ./acme.py:Acme
+              mixmark check submissions/entries
+    """
+
+
 main.place(
     {
         "Measure": (run.run, run.selftest),
         "Read results": (results.report, results.compare, results.audit),
-        "Look at this machine": (devices.devices, adapters.adapters, meters.meters, devices.suites, devices.doctor),
+        "Look at this machine": (devices.devices, meters.meters, devices.suites, devices.doctor),
+        "Check and extend": (check,),
         "Files and shell": (cache.cache, completion),
     }
 )

@@ -121,6 +121,14 @@ class Placed(click.Command):
         self.section, self.publishes = section, publishes
 
 
+class Check(click.Command):
+    """A command below `mixmark check`. recognises: whether a word names a thing that it checks."""
+
+    def __init__(self, *args: Any, recognises: Callable[[str], bool], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.recognises = recognises
+
+
 class AgainOption(click.Option):
     """An option that a resumed run needs again."""
 
@@ -147,7 +155,8 @@ class SectionedGroup(click.Group):
             group = parent.commands[each]
             assert isinstance(group, click.Group)
             parent = group
-        parent.add_command(command, name)
+        command.name = name
+        parent.add_command(command)
         if isinstance(command, Placed):
             self.sections.setdefault(command.section, []).append(command)
 
@@ -160,6 +169,25 @@ class SectionedGroup(click.Group):
                 for title, commands in sections.items()
             },
         )
+
+
+class Checks(SectionedGroup):
+    """Chooses the command by the thing that is to be checked. A thing of no kind, or of several, needs the command's
+    name."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in self.commands:
+            return super().resolve_command(context, args)
+        checks = {name: each for name, each in self.commands.items() if isinstance(each, Check)}
+        fit = [name for name, each in checks.items() if each.recognises(args[0])]
+        if len(fit) != 1:
+            kinds = " or ".join(fit or checks)
+            raise click.UsageError(
+                f"what is {args[0]!r}? Say {kinds}: {context.command_path} {(fit or [*checks])[0]} …"
+            )
+        return fit[0], checks[fit[0]], args
 
 
 class SectionedCommand(click.Command):
