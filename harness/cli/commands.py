@@ -13,10 +13,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
 from mixmark.harness.cli import (
-    cache,
     devices,
     meters,
     results,
@@ -75,21 +73,6 @@ def main() -> None:
     """
 
 
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the shell script that completes the commands and options of mixmark.
-
-    \b
-    Examples: eval "$(mixmark completion bash)"     in ~/.bashrc
-              eval "$(mixmark completion zsh)"      in ~/.zshrc
-              mixmark completion fish | source      in ~/.config/fish/config.fish
-    """
-    scripts = get_completion_class(shell)
-    assert scripts is not None  # click has one for each of the choices
-    click.echo(scripts(main, {}, "mixmark", "_MIXMARK_COMPLETE").source())
-
-
 @click.group(cls=Checks)
 def check() -> None:
     """Check a plugin against its contract, or the entries of a board against their rules.
@@ -109,7 +92,6 @@ main.place(
         "Read results": (results.report, results.compare, results.audit),
         "Look at this machine": (devices.devices, meters.meters, devices.suites, devices.doctor),
         "Check and extend": (check,),
-        "Files and shell": (cache.cache, completion),
     }
 )
 for name, spec in BUILT_IN["commands"].items():
