@@ -204,10 +204,10 @@ def _report(path: Path, contributions: Sequence[Contribution], redactor: Redacto
         report = KitReport.model_validate_json(path.read_bytes())
         clean = KitReport.model_validate(redactor.content(report.model_dump(mode="json")))
     except (OSError, ValueError) as error:
-        hint = "mixmark adapters check NAME --out FILE writes one"
+        hint = "mixmark check adapter NAME --out FILE writes one"
         raise UsageError(f"{path} is no report of the conformance kit", hint) from error
     redactor.leave(clean)
     for contribution in contributions:
         if reason := unlike(report, contribution):
-            raise UsageError(f"{path}: {reason}", f"check it again: mixmark adapters check {report.name} --out {path}")
+            raise UsageError(f"{path}: {reason}", f"check it again: mixmark check adapter {report.name} --out {path}")
     return clean

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli.options import JSON, Placed
+from mixmark.harness.cli.options import JSON, Check, Placed
 from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import result_or_newest
 from mixmark.harness.contracts.errors import UsageError
@@ -121,7 +122,7 @@ def submit(
     sys.exit(1 if made.verdict.problems else 0)
 
 
-@click.command(cls=Placed, section="Publish")
+@click.command(cls=Check, recognises=os.path.isdir)
 @click.argument("paths", nargs=-1, required=True, metavar="PATHS...", type=click.Path(path_type=Path))
 @click.option("--markdown", is_flag=True, help="Print the verdict as Markdown, for a pull request.")
 @click.option(

@@ -26,7 +26,7 @@ BUDGETS = {
     "worker": 2460,
     "machine": 1880,
     "measure": 3000,
-    "cli": 1630,
+    "cli": 1540,
     "reporters": 2325,
     "suites": 2650,
 }

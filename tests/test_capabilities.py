@@ -21,7 +21,7 @@ HOMONYMS = {
     "paths": "of files",
     "policies": "the kind of plugins, which assign the requests of any experiment",
     "deadline": "a time in the future, also of a pipeline",
-    "scaling": "a factor of a network's numbers",
+    "new": "what was not there before",
     "external": "a meter outside the machine",
     "host": "the machine, or one of several",
     "onnx": "the library",

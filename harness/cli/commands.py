@@ -13,17 +13,14 @@ from pkgutil import resolve_name
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
 from mixmark.harness.cli import (
-    adapters,
-    cache,
     devices,
     meters,
     results,
     run,
 )
-from mixmark.harness.cli.options import SectionedGroup
+from mixmark.harness.cli.options import Checks, SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins.manifest import BUILT_IN
@@ -76,27 +73,25 @@ def main() -> None:
     """
 
 
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
-    """Print the shell script that completes the commands and options of mixmark.
+@click.group(cls=Checks)
+def check() -> None:
+    """Check a plugin against its contract, or the entries of a board against their rules.
+
+    A name that is installed, or a folder of entries, says what is checked; else name the kind.
 
     \b
-    Examples: eval "$(mixmark completion bash)"     in ~/.bashrc
-              eval "$(mixmark completion zsh)"      in ~/.zshrc
-              mixmark completion fish | source      in ~/.config/fish/config.fish
+    Examples: mixmark check acme
+              mixmark check adapter ./acme.py:Acme
+              mixmark check submissions/entries
     """
-    scripts = get_completion_class(shell)
-    assert scripts is not None  # click has one for each of the choices
-    click.echo(scripts(main, {}, "mixmark", "_MIXMARK_COMPLETE").source())
 
 
 main.place(
     {
         "Measure": (run.run, run.selftest),
         "Read results": (results.report, results.compare, results.audit),
-        "Look at this machine": (devices.devices, adapters.adapters, meters.meters, devices.suites, devices.doctor),
-        "Files and shell": (cache.cache, completion),
+        "Look at this machine": (devices.devices, meters.meters, devices.suites, devices.doctor),
+        "Check and extend": (check,),
     }
 )
 for name, spec in BUILT_IN["commands"].items():

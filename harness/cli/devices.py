@@ -24,10 +24,17 @@ if TYPE_CHECKING:
 @ADAPTER
 @CONFIG
 @JSON
-def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool, **options: Any) -> None:
+@click.pass_context
+def devices(
+    context: click.Context, /, adapters: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
+) -> None:
     """List the devices of this machine and the adapters that reach them, and say why the others reach none.
 
-    Example: mixmark devices --json
+    If an adapter that was named by --adapter fails before it lists its devices, the exit code is 1.
+
+    \b
+    Examples: mixmark devices
+              mixmark devices --adapter ./acme.py:Acme
     """
     from mixmark.harness.machine import config as configuration
     from mixmark.harness.machine import setup
@@ -37,6 +44,7 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool, **opt
             found = machines.find_devices(adapters, stack)
     else:
         found = setup.find_devices(adapters, configuration.load(config))
+    failed = len({*adapters}) > len(found.environments)
     if as_json:
         print_json(
             {
@@ -49,10 +57,11 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool, **opt
                     }
                     for target in found.targets
                 ],
+                "adapters": {name: each.model_dump(mode="json") for name, each in found.environments.items()},
                 "absent": [source.model_dump() for source in found.absent],
             }
         )
-        return
+        context.exit(int(failed))
     rows = []
     for device in found.devices:
         routes = [
@@ -65,6 +74,7 @@ def devices(adapters: tuple[str, ...], config: Path | None, as_json: bool, **opt
     head = ("device", "kind", "name", "memory (pool)", "adapters (precisions)")
     print_table(head, rows, "No adapter reaches a device of this machine.")
     print_absent(found.absent)
+    context.exit(int(failed))
 
 
 devices.params += executors.options()

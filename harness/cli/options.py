@@ -104,14 +104,6 @@ def arrival_rate(context: click.Context, option: click.Parameter, given: str | N
     return rate_per_s
 
 
-def fractions(given: str) -> tuple[float, ...]:
-    """Percentages as fractions, the largest first. Empty if it is no list of numbers."""
-    try:
-        return tuple(sorted({float(word) / 100 for word in given.split(",")}, reverse=True))
-    except ValueError:
-        return ()
-
-
 class Placed(click.Command):
     """A command of a capability. section: where the help of `mixmark` lists it. publishes: whether it is what a reader
     does next with a result that has a rank."""
@@ -119,6 +111,14 @@ class Placed(click.Command):
     def __init__(self, *args: Any, section: str, publishes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.section, self.publishes = section, publishes
+
+
+class Check(click.Command):
+    """A command below `mixmark check`. recognises: whether a word names a thing that it checks."""
+
+    def __init__(self, *args: Any, recognises: Callable[[str], bool], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.recognises = recognises
 
 
 class AgainOption(click.Option):
@@ -147,7 +147,8 @@ class SectionedGroup(click.Group):
             group = parent.commands[each]
             assert isinstance(group, click.Group)
             parent = group
-        parent.add_command(command, name)
+        command.name = name
+        parent.add_command(command)
         if isinstance(command, Placed):
             self.sections.setdefault(command.section, []).append(command)
 
@@ -160,6 +161,25 @@ class SectionedGroup(click.Group):
                 for title, commands in sections.items()
             },
         )
+
+
+class Checks(SectionedGroup):
+    """Chooses the command by the thing that is to be checked. A thing of no kind, or of several, needs the command's
+    name."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in self.commands:
+            return super().resolve_command(context, args)
+        checks = {name: each for name, each in self.commands.items() if isinstance(each, Check)}
+        fit = [name for name, each in checks.items() if each.recognises(args[0])]
+        if len(fit) != 1:
+            kinds = " or ".join(fit or checks)
+            raise click.UsageError(
+                f"what is {args[0]!r}? Say {kinds}: {context.command_path} {(fit or [*checks])[0]} …"
+            )
+        return fit[0], checks[fit[0]], args
 
 
 class SectionedCommand(click.Command):

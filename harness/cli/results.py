@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.options import JSON, Number, timeout
+from mixmark.harness.cli.options import JSON, Number
 from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest, with_next
 from mixmark.harness.contracts.text import plain
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Record
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.reaudit import Repeated
+
+TIMEOUT_S = 600.0  # after which a reference that sends no reply counts as hung
 
 
 @click.command()
@@ -143,9 +145,8 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     metavar="SUITE=PATH",
     help="Checkpoint of a suite that was measured with one. Repeatable.",
 )
-@timeout(600, "Seconds after which a reference that sends no reply counts as hung.")
 @JSON
-def audit(folder: Path | None, weights: tuple[str, ...], timeout_s: float, as_json: bool) -> None:
+def audit(folder: Path | None, weights: tuple[str, ...], as_json: bool) -> None:
     """Repeat the audits of a result folder, or of an entry of a board, on this or any other machine.
 
     Without FOLDER it is the newest in ./results. Nothing is written to it.
@@ -167,7 +168,7 @@ def audit(folder: Path | None, weights: tuple[str, ...], timeout_s: float, as_js
         click.echo(f"auditing {plain(record.route.label)}, {record.scenario}", err=True)
 
     homes = store.results_of(result_or_newest(folder))
-    audits = [done for home in homes for done in reaudit.repeat(home, checkpoints, timeout_s, report)]
+    audits = [done for home in homes for done in reaudit.repeat(home, checkpoints, TIMEOUT_S, report)]
     passed = bool(audits) and all(done.passed for done in audits)
     if as_json:
         print_json({"audits": [done.as_json() for done in audits], "passed": passed})

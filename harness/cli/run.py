@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from mixmark.harness.measure.executor import Executor
 
 SECTIONS = {
-    "What": "--suite --tier --bits --precision --scenario --rate --weights --mix --seed",
-    "How long": "--preset --all-routes --runs --wait-idle --timeout",
-    "Where": " ".join(["--device --adapter --split-cpu", *(each.opts[0] for each in executors.options()), "--config"]),
-    "Output": "--out --resume --against --verbose --json --help",
-    "For experts": "--objective",
+    "Options": "--tier --preset --suite --device --adapter --bits --wait-idle --out --resume --verbose --help",
+    "What else is measured": "--mix --objective --scenario --rate --precision --weights --all-routes --runs --seed",
+    "On which machine, and what is printed": " ".join(
+        ["--split-cpu", *(each.opts[0] for each in executors.options()), "--config --timeout --against --json"]
+    ),
 }
-"""The options of `mixmark run`, in the sections of its help; those of experiments stand in a section of their own."""
+"""The options of `mixmark run`, in the sections of its help: first what most runs need. Options of experiments have a
+section of their own, the last."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "weights"})
 WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "against", "verbose", "as_json"}
 WHEN_RESUMED |= {option.name for option in executors.options()}

@@ -163,7 +163,7 @@ class Workbench:
         an unknown device."""
         if not self.found.targets:
             reasons = "; ".join(f"{each.label}: {each.reason}" for each in self.found.absent)
-            raise MixmarkError("no device can be measured here", hint=reasons or "mixmark adapters shows why")
+            raise MixmarkError("no device can be measured here", hint=reasons or "mixmark devices shows why")
         ids = choose_by_name("device", devices, [device.id for device in self.found.devices], REACHED)
         return [target for target in self.found.targets if target.device.id in ids]
 

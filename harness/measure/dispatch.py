@@ -193,8 +193,7 @@ class Dispatcher(WorkSource):
         self._quanta, self._concurrency_of, self._plan = dict(quanta), dict(concurrency), plan
         self._concurrency = {device: most_at_once(concurrency, device) for _, device in quanta}
         rates = {(rate.suite, rate.device): rate for rate in placement.rates}
-        self._loaded = {pair: rate for pair, rate in rates.items() if pair in quanta}
-        self._solo = dict(self._loaded)  # without the pairs of lost devices
+        self._solo = {pair: rate for pair, rate in rates.items() if pair in quanta}  # without those of lost devices
         unready = {pair for pair in _used(placement) if pair not in quanta}
         if unready:
             raise ValueError(f"planned, but not loaded: {', '.join(' on '.join(pair) for pair in sorted(unready))}")
@@ -336,14 +335,6 @@ class Dispatcher(WorkSource):
         feeds = self._held.pop(device)
         self._rebalance(now_ns)
         return feeds
-
-    def returned(self, device: str, now_ns: int) -> None:
-        """Records that a lost device is there again, and idle."""
-        self._solo |= {pair: rate for pair, rate in self._loaded.items() if pair[1] == device}
-        self._concurrency[device] = most_at_once(self._concurrency_of, device)
-        self._held[device], self._busy_since_ns[device] = 0, now_ns
-        self._planned = {}  # so that a new plan is made
-        self._rebalance(now_ns)
 
     def _rebalance(self, now_ns: int) -> None:
         """Makes the plan again. It changes routes only if others are better, and keeps the old plan if none is

@@ -102,7 +102,7 @@ class Stage:
         return "the mix, on all devices" if phase.placement else f"{share.route.label}, {share.scenario}"
 
     def prefix(self, phase: Phase) -> str:
-        """What stands before the route of a record of its phase: `in the drill`. Empty for a solo measurement."""
+        """What stands before the route of a record of its phase: `in level 2`. Empty for a solo measurement."""
         return ""
 
 
@@ -132,10 +132,6 @@ class Experiment(Stage):
         """The fact about it that the result of a new run keeps. header: the result without its experiments. Raises
         UsageError if the run cannot have it."""
         return self.facts[0].model_validate(given)
-
-    def recover(self) -> Iterable[str]:
-        """Undoes what a killed run left on the machine, with a sentence about each. Raises UsageError if it cannot."""
-        return ()
 
     def rounds(self, run: Outlook) -> int:
         return int(run.result.mix is not None)

@@ -244,7 +244,7 @@ def _disk_full(size_bytes: int) -> Unsupported:
     return Unsupported(
         f"the disk of {root()} has {filesize(_free())} free, and the converted model takes {filesize(size_bytes)} "
         f"beside {filesize(MARGIN_BYTES)} that stay free",
-        f"mixmark cache --clear, or set {FOLDER} to a folder on a larger disk",
+        f"free some space, or set {FOLDER} to a folder on a larger disk",
     )
 
 

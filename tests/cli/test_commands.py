@@ -201,18 +201,6 @@ def test_what_vendors_import_brings_no_command_line() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_bash_completes_values(shell: Shell) -> None:
-    script = f"""
-    mixmark() {{ "{sys.executable}" -P -m mixmark "$@"; }}
-    env() {{ while [[ $1 == *=* ]]; do local -x "$1"; shift; done; "$@"; }}
-    {shell("completion", "bash").stdout}
-    COMP_WORDS=(mixmark run --tier e) COMP_CWORD=3; _mixmark_completion mixmark
-    echo "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(["bash", "-c", script], env=shell.environment, capture_output=True, text=True)
-    assert done.stdout.strip() == "edge", done.stderr
-
-
 @pytest.mark.parametrize(("goal", "options", "code"), [("run", "", 1), ("smoke", " --tier smoke", 0)])
 def test_make_run_ends_with_how_to_call_mixmark(tmp_path: Path, goal: str, options: str, code: int) -> None:
     binary = tmp_path / ".venv/bin/mixmark"

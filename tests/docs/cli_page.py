@@ -39,7 +39,7 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
-    """Every command by its words, such as `adapters check`, each behind the one that it belongs to."""
+    """Every command by its words, such as `check adapter`, each behind the one that it belongs to."""
     for name, command in group.commands.items():
         yield name, command
         if isinstance(command, click.Group):

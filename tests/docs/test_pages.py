@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import click
 import pytest
 
 from mixmark.harness.cli.commands import main
@@ -95,7 +96,8 @@ def test_what_the_pages_type_exists() -> None:
             known_commands = dict(cli_page.commands(main))
             assert first in known_commands, (page.name, words)
             command = known_commands.get(" ".join((first, *rest[:1])), known_commands[first])
-            known = {option for parameter in command.params for option in parameter.opts}
+            below = command.commands.values() if isinstance(command, click.Group) else ()
+            known = {option for each in (command, *below) for parameter in each.params for option in parameter.opts}
             assert {word for word in rest if word.startswith("--")} <= known | {"--help"}, (page.name, words)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -34,8 +34,6 @@ from tests.fakes.machine import (
     device,
     recorded,
     result,
-    turn,
-    with_turns,
 )
 from tests.golden.sample import domain, system
 
@@ -83,15 +81,15 @@ def timed(record: Record) -> Record:
     return record.model_copy(update={"conditions": watched(begin_ns, end_ns)})
 
 
-def busy(known: Rates, slowed: float, seconds: float) -> Machine:
-    """The devices of these rates while they do the mix, slower than alone by a factor."""
+def busy(known: Rates, seconds: float) -> Machine:
+    """The devices of these rates while they do the mix, as fast as alone."""
     ids = tuple(dict.fromkeys(id for _, id in known))
     at_work = {(suite, id): AT_WORK[suite, local(id)] for suite, id in known}
     idle = {id: 60.0 if local(id) == "gpu:0" else 50.0 for id in ids}
     power = Power(idle, 120.0 * len({host_of(id) for id in ids}))
     planner = partial(place, devices=[device(id) for id in ids], power=power)
     quanta = {(suite, id): QUANTA[suite, local(id)] for suite, id in known}
-    machine = Machine(MIX, known, quanta, actual=lambda pair, _: known[pair] * slowed, plan=planner, watts=at_work)
+    machine = Machine(MIX, known, quanta, plan=planner, watts=at_work)
     machine.run(seconds)
     return machine
 
@@ -101,21 +99,13 @@ def cluster(
     runs: int = 1,
     speeds: Rates | None = None,
     seconds: float = 600,
-    parts: Mapping[int, float] = {},
 ) -> Result:
-    """A run over these hosts, each with a GPU, a processor and a wall meter, all of them kept busy for 10 minutes.
-
-    parts: on how many of the first hosts the mix was run by itself, and at which speed relative to that alone."""
+    """A run over these hosts, each with a GPU, a processor and a wall meter, all of them kept busy for 10 minutes."""
     known = dict(speeds or rates(names))
-    machine = busy(known, 1.0, seconds)
+    machine = busy(known, seconds)
     runs_made = [recorded(machine, f"mixed.{number}") for number in range(1, runs + 1)]
     ids = tuple(dict.fromkeys(id for _, id in known))
     whole = result(runs_made, EDGE, None, machine.now_ns, ids)
-    turns = []
-    for count, slowed in parts.items():
-        own = {pair: rate for pair, rate in known.items() if host_of(pair[1]) in names[:count]}
-        turns.append(turn("scaling", {}, *recorded(busy(own, slowed, seconds), f"scaling{count}")))
-    whole = with_turns(whole, {"scaling": {"scaling": True}} if parts else {}, *turns)
     records = list(map(timed, whole.records))
     domains = tuple(map(wall, names))
     spans = {each.phase: each.parent_window_ns or (0, SECOND) for each in records}

@@ -1,4 +1,4 @@
-"""Each report of a run over several hosts lists equal hosts once, their network traffic, and how the rate grows."""
+"""Each report of a run over several hosts lists equal hosts once, their network traffic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHER = system().model_copy(update={"cpu_model": "Acme Onyx", "cpu_threads": 8, 
 def clustered() -> Assessment:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-        run = carrying(cluster(THREE, parts={1: 1.0, 2: 0.8}), "host3", 500_000)
+        run = carrying(cluster(THREE), "host3", 500_000)
         hosts = (Hosts(names=("host1", "host3"), system=system()), Hosts(names=("host2",), system=OTHER))
         return judge(run.model_copy(update={"hosts": hosts}))
 
@@ -52,16 +52,8 @@ def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(c
     assert "0 B beside the agents' own 100 kB: self-contained" in calm
 
 
-def test_scaling_is_a_small_table(clustered: Assessment) -> None:
-    lines = report.full(clustered).splitlines()
-    at = next(at for at, line in enumerate(lines) if line.startswith("hosts  "))
-    assert lines[at].split() == ["hosts", "mix/h", "mix/kWh", "λ*", "efficiency"]
-    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["1", "2", "3"]
-    assert lines[at + 1].endswith("100 %") and lines[at + 2].endswith("80 %")
-    found = json.loads(mixmark.reporters.data.as_json(clustered))
-    grown = [(len(each["hosts"]), round(each["efficiency"], 1)) for each in found["experiments"]["scaling"]]
-    assert grown == [(1, 1), (2, 0.8), (3, 1)]
-    [run] = found["score"]["runs"]
+def test_the_json_has_the_clocks_and_traffic_of_each_host(clustered: Assessment) -> None:
+    [run] = json.loads(mixmark.reporters.data.as_json(clustered))["score"]["runs"]
     assert run["clock_bound_ns"] == 200_000
     assert [(each["host"], each["self_contained"]) for each in run["traffic"]] == [
         ("host1", True), ("host2", True), ("host3", False),
@@ -99,4 +91,4 @@ def test_one_machine_has_no_words_about_hosts() -> None:
     alone = judge(one_run(None))
     text = report.full(alone)
     assert "This machine does" in flat(text)
-    assert not any(word in text for word in ("self-contained", "clocks", "Scaling", "1 host", "cluster"))
+    assert not any(word in text for word in ("self-contained", "clocks", "1 host", "cluster"))

@@ -229,7 +229,7 @@ def test_a_rejected_entry_is_shown_in_three_forms(folder: Path) -> None:
 
 def test_a_path_without_entries_is_an_error(tmp_path: Path) -> None:
     done = typed("check", tmp_path / "nothing")
-    assert done.exit_code == 2 and "is not a folder" in done.output
+    assert done.exit_code == 2 and "what is" in done.output
     done = typed("check", tmp_path)
     assert done.exit_code == 2 and "there is no entry in" in done.output
 

@@ -91,19 +91,3 @@ def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:
         unlike(report, contribution_of(1, judge(other), "0" * 64))
         == "result 1 ran another code of acme than the kit checked"
     )
-
-
-def test_an_entry_is_about_the_routes_of_the_whole_run_and_shows_the_timestamps_of_its_parts() -> None:
-    three = cluster(("host1", "host2", "host3"), parts={1: 1.0, 2: 0.8})
-    contribution = contribution_of(1, judge(three), "0" * 64)
-    odd = tuple(
-        each.model_copy(update={"route": each.route.model_copy(update={"adapter": "odd"})})
-        if each.phase == "scaling2"
-        else each
-        for each in three.records
-    )
-    forged = contribution_of(1, judge(three.model_copy(update={"records": odd})), "0" * 64)
-    assert {route.adapter for route in (*contribution.routes, *forged.routes)} == {"acme"}
-    assert any("scaling2" in name for name, _ in contribution.fingerprints), (
-        "a copy of its timestamps elsewhere is found all the same"
-    )

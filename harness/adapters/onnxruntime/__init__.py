@@ -184,7 +184,7 @@ class OnnxSession:
             except Exception as error:  # onnxruntime's errors have no common class
                 raise MixmarkError(
                     f"onnxruntime could not load {folder / name}.onnx: {str(error)[:300]}",
-                    "mixmark cache --clear, if the file is damaged: it is then written again",
+                    f"remove {folder}, if the file is damaged: it is then written again",
                 ) from error
             exactness = session.get_modelmeta().custom_metadata_map["weights"]
             self.facts[f"weights of {name}"] = f"{exactness}, in a converted model"

@@ -111,7 +111,7 @@ class Endpoint:
             id = f"asic:{re.sub('[^A-Za-z0-9._-]', '-', self.address.host)}"
         elif id is None:
             message = "adapter endpoint: device names the silicon that the server computes on"
-            raise UsageError(message, "cpu:0 and others of this machine: mixmark adapters; else a name, as gpu:rack-2")
+            raise UsageError(message, "cpu:0 and others of this machine: mixmark devices; else a name, as gpu:rack-2")
         if id == HOST_PROCESSOR:
             return cpu(()).model_copy(update=precisions)
         kind = id.partition(":")[0]

@@ -1,4 +1,4 @@
-"""The commands of the kit: adapters check, adapters new, meters check."""
+"""The commands of the kit: check adapter, check meter, check suite, new."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli import complete
-from mixmark.harness.cli.options import CONFIG, JSON, WAIT_IDLE, timeout
+from mixmark.harness.cli.options import CONFIG, JSON, WAIT_IDLE, Check, Placed, timeout
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.errors import UsageError, explained
 
@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 REPORT = click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file.")
 
 
-@click.command()
+def _installed(kind: str) -> Callable[[str], bool]:
+    """Whether a plugin of a kind is installed under a name."""
+
+    def recognises(word: str) -> bool:
+        from mixmark.harness.plugins import registry
+
+        return word in registry.find(kind)
+
+    return recognises
+
+
+@click.command(cls=Check, recognises=_installed("adapters"))
 @click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.ADAPTER)
-@click.option(
-    "--kind",
-    type=click.Choice(["adapter", "suite"]),
-    default="adapter",
-    show_default=True,
-    help="Check an adapter, or a suite that adapters run.",
-)
 @timeout(60, "How long a worker may be silent, which is loading or compiling, before it counts as hung.")
 @click.option("--device", metavar="ID", default="", help="Check this device only. By default one of each kind.")
 @click.option(
@@ -47,7 +51,6 @@ REPORT = click.option("--out", metavar="FILE", type=click.Path(path_type=Path), 
 @JSON
 def check_adapter(
     name: str,
-    kind: str,
     timeout_s: float,
     device: str,
     recording: Path | None,
@@ -56,25 +59,19 @@ def check_adapter(
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Check whether an adapter or a suite keeps to its contract, by running all that it claims at the smoke tier.
+    """Check whether an adapter keeps to its contract, by running all that it claims at the smoke tier.
 
     Each check is described in docs/capabilities/kit/conformance.md. The exit code is 1 if any of them failed.
 
     \b
-    Examples: mixmark adapters check acme
-              mixmark adapters check ./acme.py:Acme --out conformance.json
-              mixmark adapters check torch --device gpu:xpu0 --record xpu.json
-              mixmark adapters check speech --kind suite
+    Examples: mixmark check acme
+              mixmark check adapter ./acme.py:Acme --out conformance.json
+              mixmark check torch --device gpu:xpu0 --record xpu.json
     """
-    from mixmark.harness.capabilities.kit import adapter, check_suite
+    from mixmark.harness.capabilities.kit import adapter
     from mixmark.harness.cli.machine_lock import reserve
     from mixmark.harness.plugins import registry
 
-    if kind == "suite":
-        if device or recording:
-            raise UsageError("a suite is checked on the CPU alone", "leave out --device and --record")
-        with reserve(Path.cwd(), "smoke", wait_idle_s):
-            sys.exit(_run(lambda on_check: check_suite(name, config, on_check), out, as_json))
     redactor = None
     if recording is not None:
         if not recording.parent.is_dir():
@@ -109,7 +106,7 @@ def _recorded(report: Report, result: Result | None, config: Path | None, redact
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-@click.command()
+@click.command(cls=Placed, section="Check and extend")
 @click.argument("name")
 @click.option(
     "--kind",
@@ -130,7 +127,7 @@ def new(name: str, kind: Any, out: Path | None) -> None:
     """Write a package with an adapter, meter, suite or policy that runs: its test, its README and its checks for every
     commit.
 
-    Example: mixmark adapters new acme --kind session
+    Example: mixmark new acme --kind session
     """
     from mixmark.harness.capabilities.kit import template
 
@@ -139,7 +136,7 @@ def new(name: str, kind: Any, out: Path | None) -> None:
         click.echo(folder / path)
 
 
-@click.command()
+@click.command(cls=Check, recognises=_installed("meters"))
 @click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.METER)
 @REPORT
 @WAIT_IDLE
@@ -150,13 +147,43 @@ def check_meter(name: str, out: Path | None, wait_idle_s: float | None, config: 
 
     Each check is described in docs/capabilities/kit/conformance.md. The exit code is 1 if any of them failed.
 
-    Example: mixmark meters check ./acme_power.py:AcmePower
+    Example: mixmark check meter ./acme_power.py:AcmePower
     """
     from mixmark.harness.capabilities import kit
+
+    _check(kit.check_meter, name, out, wait_idle_s, config, as_json)
+
+
+@click.command(cls=Check, recognises=_installed("suites"))
+@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.SUITE)
+@REPORT
+@WAIT_IDLE
+@CONFIG
+@JSON
+def check_suite(name: str, out: Path | None, wait_idle_s: float | None, config: Path | None, as_json: bool) -> None:
+    """Check whether a suite keeps to its contract, by running it with torch on the CPU at the smoke tier.
+
+    Each check is described in docs/capabilities/kit/conformance.md. The exit code is 1 if any of them failed.
+
+    Example: mixmark check suite ./acme.py:Acme
+    """
+    from mixmark.harness.capabilities import kit
+
+    _check(kit.check_suite, name, out, wait_idle_s, config, as_json)
+
+
+def _check(
+    kit: Callable[[str, Path | None, Callable[[str], None]], Report],
+    name: str,
+    out: Path | None,
+    wait_idle_s: float | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
     from mixmark.harness.cli.machine_lock import reserve
 
     with reserve(Path.cwd(), "smoke", wait_idle_s):
-        sys.exit(_run(lambda on_check: kit.check_meter(name, config, on_check), out, as_json))
+        sys.exit(_run(lambda on_check: kit(name, config, on_check), out, as_json))
 
 
 def _run(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_json: bool) -> int:

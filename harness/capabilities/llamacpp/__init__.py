@@ -141,7 +141,7 @@ class LlamaCppRunner:
         if not model:
             raise MixmarkError(
                 f"llama.cpp could not load {path}: {_last_log_lines()}",
-                "mixmark cache --clear, if the file is damaged: it is then written again",
+                f"remove {path}, if it is damaged: it is then written again",
             )
         self._close.callback(library.llama_model_free, model)
         settings = library.llama_context_default_params()

@@ -305,7 +305,7 @@ def test_faults_of_a_service_are_reported(what: str) -> None:
         answer(runner)
 
 
-# Who is there at all, which `mixmark adapters` says
+# Who is there at all, which `mixmark devices` says
 
 
 def test_an_unreachable_endpoint_is_reported_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:

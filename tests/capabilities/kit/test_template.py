@@ -38,7 +38,7 @@ SESSION = (template_pages.PAGES / "session.md").read_text("utf-8")
 
 
 def typed(*words: object) -> Result:
-    return CliRunner().invoke(main, ["adapters", "new", *map(str, words)])
+    return CliRunner().invoke(main, ["new", *map(str, words)])
 
 
 def block(page: str, mark: str) -> str:

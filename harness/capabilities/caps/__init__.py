@@ -1,1 +1,0 @@
-"""Power caps: the mix once more with lower power limits of the devices."""

@@ -1,1 +1,0 @@
-"""The drill: the mix once more, while its busiest device that others can replace is taken away and given back."""
