@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.plugins import experiments
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Tier
@@ -33,6 +34,8 @@ def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[Non
     with ExitStack() as stack:
         with Waiting(patience_s) as waiting:
             _lock(stack, folder, waiting, deadline_s)
+            for undone in (each for experiment in experiments.installed().values() for each in experiment.recover()):
+                click.echo(f"mixmark: {undone}", err=True)
             if tier != "smoke" or wait_idle_s is not None:
                 _report_load(waiting, deadline_s - time.monotonic())
         yield

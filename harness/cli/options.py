@@ -104,6 +104,14 @@ def arrival_rate(context: click.Context, option: click.Parameter, given: str | N
     return rate_per_s
 
 
+def fractions(given: str) -> tuple[float, ...]:
+    """Percentages as fractions, the largest first. Empty if it is no list of numbers."""
+    try:
+        return tuple(sorted({float(word) / 100 for word in given.split(",")}, reverse=True))
+    except ValueError:
+        return ()
+
+
 class Placed(click.Command):
     """A command of a capability. section: where the help of `mixmark` lists it. publishes: whether it is what a reader
     does next with a result that has a rank."""

@@ -133,6 +133,10 @@ class Experiment(Stage):
         UsageError if the run cannot have it."""
         return self.facts[0].model_validate(given)
 
+    def recover(self) -> Iterable[str]:
+        """Undoes what a killed run left on the machine, with a sentence about each. Raises UsageError if it cannot."""
+        return ()
+
     def rounds(self, run: Outlook) -> int:
         return int(run.result.mix is not None)
 

@@ -54,6 +54,8 @@ def shell(tmp_path: Path) -> Shell:
         (["--ladder", "95"], "nearer to it the queue of what arrives does not settle"),
         (["--ladder", "half"], "'half' is not a list of levels"),
         (["--ladder"], "it needs a mix"),
+        (["--power-cap", "0,50"], "'0,50' is not a list of power caps"),
+        (["--power-cap", "80"], "it needs a mix"),
         (["--policy", "round-robbin"], "did you mean round-robin?"),
         (["--policy", "greedy"], "it needs a mix"),
         (["--policy", "./none.py:X"], "there is no file ./none.py"),

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import click
 
+from mixmark.harness.cli.options import fractions
+
 HIGHEST = 0.9
 """The highest level of load. At levels closer to 1 the queue needs too long to settle."""
 
@@ -11,10 +13,7 @@ def _levels(context: click.Context, option: click.Parameter, given: str | None) 
     list."""
     if given is None or given == "":
         return None if given == "" else ()
-    try:
-        shares = tuple(sorted({float(word) / 100 for word in given.split(",")}, reverse=True))
-    except ValueError:
-        shares = ()
+    shares = fractions(given)
     if not shares or not all(0 < share <= HIGHEST for share in shares):
         raise click.BadParameter(
             f"{given!r} is not a list of levels of load: give percentages above 0 and up to 90, such as 75,50,25. The "

@@ -1,0 +1,87 @@
+"""The mix with less power, in words, a table and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mixmark.harness.capabilities.caps.frontier import CappedRun, Frontier
+from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.energy.total import unmeasured
+from mixmark.harness.judge.mixed_run import ScoredRun
+from mixmark.reporters import charts, figures
+from mixmark.reporters.document import Chart, Table
+from mixmark.reporters.figures import UNKNOWN, percent, significant
+
+BINDS = {True: "binds", False: "does not bind", None: UNKNOWN}
+NOT_SHOWN = {True: "exceeded", None: "declared by its plugin"}
+LACKS = {
+    True: "a device drew more than its cap, so this cap does not count",
+    None: "its plugin declares this cap, so it does not count: no meter of another package shows what the devices drew",
+}
+
+
+def lines(found: Frontier, result: Result) -> Iterator[tuple[str, str]]:
+    """Where the machine does the most per joule, and the caps that tell nothing."""
+    yield "less power", _in_words(found)
+    for run in found.runs:
+        for problem in run.run.problems:
+            yield f"at {percent(run.cap)} power", figures.void(problem, result)
+        if run.exceeded is not False:
+            yield f"at {percent(run.cap)} power", LACKS[run.exceeded]
+    for why in found.missing:
+        yield "not run", why
+
+
+def _in_words(found: Frontier) -> str:
+    loose = [percent(run.cap) for run in found.runs if run.binds is False]
+    told = f"; a cap of {', '.join(loose)} does not bind: the devices never draw as much" if loose else ""
+    if found.best is None:
+        totals = {"100 %": found.full.total} | {percent(run.cap): run.run.total for run in found.runs}
+        return f"the best cap is not known: {unmeasured(totals) or 'it needs MX and a cap that counts'}{told}"
+    if found.best == 1:
+        return f"no cap does more mixes per kWh than all power{told}"
+    best = next(run.run for run in found.runs if run.cap == found.best)
+    return f"the most mixes per kWh at {percent(found.best)}: {_beside(best, found.full)}{told}"
+
+
+def _beside(run: ScoredRun, full: ScoredRun) -> str:
+    """The gain of a run over all power, and its price. Both have MX."""
+    assert run.mixes_per_kwh is not None and full.mixes_per_kwh is not None  # the caller has checked it
+    gain = run.mixes_per_kwh.estimate / full.mixes_per_kwh.estimate
+    pace = run.mixes_per_hour.estimate / full.mixes_per_hour.estimate
+    return f"{significant(gain)} × those at all power, at {significant(pace)} × its mixes per hour"
+
+
+def table(found: Frontier) -> Table:
+    """All power, and each cap."""
+    rows = [("100 %", *_figures(found.full), UNKNOWN)]
+    rows += [(percent(run.cap), *_figures(run.run), _state(run)) for run in found.runs]
+    return Table("Less power", ("power cap", "mix/h", "power", "mix/kWh", "J/mix", "cap"), rows)
+
+
+def _state(run: CappedRun) -> str:
+    return "void" if run.run.problems else NOT_SHOWN.get(run.exceeded, BINDS[run.binds])
+
+
+def _figures(run: ScoredRun) -> tuple[str, ...]:
+    watts, joules = run.total.watts, run.total.joules
+    return (
+        significant(run.mixes_per_hour.estimate),
+        UNKNOWN if watts is None else figures.prefixed(watts, "W"),
+        significant(run.mixes_per_kwh.estimate) if run.mixes_per_kwh else UNKNOWN,
+        figures.prefixed(joules / run.mixes, "J") if joules is not None and run.mixes else UNKNOWN,
+    )
+
+
+def charts_of(found: Frontier) -> list[Chart]:
+    """Charts of the mixes per hour and per kWh over the cap, where they are known."""
+    runs = [*((run.cap, run.run) for run in reversed(found.runs) if run.counts), (1.0, found.full)]
+    per_hour = [(cap * 100, run.mixes_per_hour.estimate) for cap, run in runs]
+    per_kwh = [(cap * 100, run.mixes_per_kwh.estimate) for cap, run in runs if run.mixes_per_kwh]
+    kinds = (("pace", "Throughput", per_hour, "mixes per hour"), ("gain", "Efficiency", per_kwh, "mixes per kWh"))
+    return [
+        Chart(title, charts.over_percent(f"cap-{key}", title, points, unit, significant, "power cap"))
+        for key, name, points, unit in kinds
+        for title in [f"{name} over the power cap"]
+        if len(points) > 1
+    ]
