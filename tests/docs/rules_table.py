@@ -1,4 +1,4 @@
-"""The table of rules in docs/rules.md: what the judge's own rules ask, by their docstrings, and what they find.
+"""The table of rules in docs/rules.md: what the judge's own rules ask, by the first sentence of their docstrings, and what they find.
 
 python -m tests.docs.rules_table    rewrites the table; read the diff before you commit it
 """
@@ -19,14 +19,15 @@ PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """(name, what the rule asks, its severities and whether it costs the rank), in the order of the findings."""
+    """(name, the first sentence of its docstring, its severities and whether it costs the rank), in the order of the findings."""
     for rule in in_order():
         if rule.check.__module__.startswith(judge.__name__):
             says = {code.partition(".")[2]: each for code, each in CODES.items() if code.partition(".")[0] == rule.name}
             found = {each.severity for case, each in says.items() if case not in ("noticed", "unranked")}
             kinds = [kind for kind in reversed(get_args(Severity)) if kind in found]
             kinds += ["no rank"] if "unranked" in says else []
-            yield rule.name, " ".join((rule.check.__doc__ or "").split()), ", ".join(kinds)
+            asks, _, _ = " ".join((rule.check.__doc__ or "").split()).partition(". ")
+            yield rule.name, asks.rstrip("."), ", ".join(kinds)
 
 
 def renewed(page: str) -> str:
