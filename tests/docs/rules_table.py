@@ -1,4 +1,5 @@
-"""The table of rules in docs/rules.md: what the judge's own rules ask, by the first sentence of their docstrings, and what they find.
+"""The table of rules in docs/rules.md: the first sentence of the docstring of each of the judge's own rules, and
+what it finds.
 
 python -m tests.docs.rules_table    rewrites the table; read the diff before you commit it
 """
@@ -19,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """(name, the first sentence of its docstring, its severities and whether it costs the rank), in the order of the findings."""
+    """(name, what the rule asks, its severities and whether it costs the rank), in the order of the findings."""
     for rule in in_order():
         if rule.check.__module__.startswith(judge.__name__):
             says = {code.partition(".")[2]: each for code, each in CODES.items() if code.partition(".")[0] == rule.name}
