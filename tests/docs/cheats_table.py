@@ -12,7 +12,7 @@ from tests.fakes import cheats
 from tests.measure import test_cheats as caught
 
 PAGE = Path(__file__).parents[2] / "docs" / "method.md"
-WORDS = {"finished": "the measurement fails", "cut short": "its part of the mix is cut short", "": ""}
+WORDS = {"finished": "the measurement fails", "cut short": "its part of the mix is cut short"}
 """What is not the name of a rule."""
 
 
@@ -22,15 +22,17 @@ def table() -> str:
     for name, (code, _) in caught.CAUGHT_AS_SERVERS.items():
         found.setdefault(name, code)
     found |= dict.fromkeys((*caught.GAIN_NOTHING, *caught.GAIN_NOTHING_AS_PROBES), "it gains nothing")
-    rows = ["| what the adapter does | what catches it | in the mixed run |", "|---|---|---|"]
+    deeds: dict[str, list[str]] = {}
     for name, code in found.items():
         rule, in_the_mix = (
-            each.partition(".")[0] for each in (code, caught.CAUGHT_IN_THE_MIX.get(name, (code, ""))[0])
+            WORDS.get(each.partition(".")[0], each.partition(".")[0])
+            for each in (code, caught.CAUGHT_IN_THE_MIX.get(name, (code, ""))[0])
         )
-        other = "" if in_the_mix == rule else in_the_mix
-        deed = (getattr(cheats, name).__doc__ or "").split("\n")[0].rstrip(".")
-        rows.append(f"| {deed} | {WORDS.get(rule, rule)} | {WORDS.get(other, other)} |")
-    return "\n".join(rows) + "\n"
+        deed = (getattr(cheats, name).__doc__ or "").split("\n")[0]
+        assert deed.endswith("."), name  # each engine says what it does
+        deeds.setdefault(rule, []).append(deed if in_the_mix == rule else f"{deed[:-1]} (in the mix: {in_the_mix}).")
+    rows = ["| what catches it | what the adapter does |", "|---|---|"]
+    return "\n".join([*rows, *(f"| {rule} | {' '.join(each)} |" for rule, each in deeds.items())]) + "\n"
 
 
 def renewed(page: str) -> str:

@@ -1,4 +1,5 @@
-"""The table of rules in docs/rules.md: what the judge's own rules ask, by their docstrings, and what they find.
+"""The table of rules in docs/rules.md: the first sentence of the docstring of each of the judge's own rules, and
+what it finds.
 
 python -m tests.docs.rules_table    rewrites the table; read the diff before you commit it
 """
@@ -26,7 +27,8 @@ def rows() -> Iterator[tuple[str, str, str]]:
             found = {each.severity for case, each in says.items() if case not in ("noticed", "unranked")}
             kinds = [kind for kind in reversed(get_args(Severity)) if kind in found]
             kinds += ["no rank"] if "unranked" in says else []
-            yield rule.name, " ".join((rule.check.__doc__ or "").split()), ", ".join(kinds)
+            asks, _, _ = " ".join((rule.check.__doc__ or "").split()).partition(". ")
+            yield rule.name, asks.rstrip("."), ", ".join(kinds)
 
 
 def renewed(page: str) -> str:

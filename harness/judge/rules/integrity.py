@@ -284,9 +284,9 @@ def seed_random(evidence: Evidence) -> Iterator[Finding]:
     unranked=warning("faster than the ceiling of its probe without an explanation: {parts}"),
 )
 def below_ceiling(evidence: Evidence) -> Iterator[Finding]:
-    """No more FLOPs per second, and no more bytes per second from memory, than 1.25 times what the built-in adapters'
-    probes of the device reached, if nothing disturbed them and their outputs passed. A device that none of them probed
-    has no ceiling but its own. The bytes count once for all feeds that are in flight together."""
+    """No more FLOPs or bytes per second than 1.25 times what undisturbed probes of built-in adapters reached on the
+    device. A device that none of them probed has no ceiling but its own. The bytes count once for all feeds that are in
+    flight together."""
     for measured in evidence.measured:
         record, device = measured.record, measured.record.route.device
         if record.scenario == "probe" or record.screening or not measured.in_flight_ns:
@@ -357,8 +357,8 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
     ),
 )
 def probed(evidence: Evidence) -> Iterator[Finding]:
-    """A probe that passed its audit and that nothing disturbed shows the FLOPs per second of the device in the
-    precision, and its bytes per second. Of a device that no built-in adapter reaches it is its own adapter's probe."""
+    """An undisturbed probe that passed its audit shows the FLOPs and the bytes per second of the device in the
+    precision. Of a device that no built-in adapter reaches it is its own adapter's probe."""
     known = evidence.ceilings.values()
     multiplies = {(each.device, each.precision) for each in known if each.flops_per_s}
     streams = {each.device for each in known if each.bytes_per_s}
@@ -429,9 +429,9 @@ def device_busy(measured: Measurement) -> Iterator[Finding]:
     noticed=warning("the network carried traffic{share:share}"),
 )
 def network_quiet(measured: Measurement) -> Iterator[Finding]:
-    """In the window the network carried at most 64 kB a second, as of a machine at rest, besides the messages between
-    an agent and the leading host: work that is done elsewhere costs no joule here. The kernel does not say which
-    process sent what, so it is a warning."""
+    """The network carried at most 64 kB a second in the window, besides the messages between hosts. A machine at rest
+    carries as much; work that is done elsewhere costs no joule here. The kernel does not say which process sent what,
+    so it is a warning."""
     seen = measured.traffic
     if seen.self_contained is False:
         kb = {"outside_kb_per_s": seen.outside_per_s / 1000, "limit_kb_per_s": AT_REST_BYTES_PER_S // 1000}

@@ -73,8 +73,8 @@ ENDED = "the search for the best batch ran out of time: none above {largest} was
     noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
 )
 def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
-    """The search for the best batch ended because a larger batch was no faster, did not fit or would make long feeds,
-    and not for lack of time.
+    """The search for the best batch did not end for lack of time. It ended because a larger batch was no faster, did
+    not fit or would make long feeds.
 
     It is a warning if the largest batch tried is the best one, because a larger batch may be better still.
     """
