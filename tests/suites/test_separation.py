@@ -1,4 +1,4 @@
-"""Simulated audits of a cheat on a part of the feeds, and the gates that the pages of docs/separation name."""
+"""Tables of separation, simulated audits of a cheat on a part of the feeds, and the gates that the pages of docs/separation name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from bench.separation import Row
-from bench.separation.__main__ import AUDITED, ROUNDINGS, caught, in_part
+from bench.separation.__main__ import AUDITED, ROUNDINGS, caught, table
 from mixmark.harness.contracts import schema
 from mixmark.harness.plugins import registry
 
@@ -29,9 +29,19 @@ def test_a_cheat_that_some_feeds_forgive_is_caught_less() -> None:
     assert caught(half, RIGHT, 1, at_most=0.35) == 0
 
 
-def test_the_mildest_of_the_cheats_is_told() -> None:
-    told = in_part([RIGHT, Row("zeros", "", (2.0,)), SKIPPED], at_most=0.35)
-    assert re.search(r"quarter of the feeds in 9[78]\.", told), told  # 1 − 0.875^30 = 98.2 %
+def test_a_table_has_each_gate_between_the_worst_honest_way_and_the_mildest_cheat() -> None:
+    suite = registry.build_suite("resnet50", registry.BUILT_IN["suites"]["resnet50"], "smoke", {}, 8)
+    ways = [Row(f"int{bits}", "int8", (0.01, 0.02 / bits)) for bits in range(1, 8)]
+    told = table([*ways, RIGHT, Row("zeros", "", (2.0,), "none computed"), SKIPPED], suite)
+    assert told.splitlines()[2:] == [
+        "| 16 bits | 0.0025 | fp32 | 0.01 | 0.25 | a layer skipped | 0.3 | 1.2e+02 |",
+        "| int8 | 0.12 | int1 | 0.02 | 6 | a layer skipped | 0.3 | 2.5 |",
+        "",
+        "- Honest ways: int1 0.01–0.02; int2 0.01; int3 0.0067–0.01; int4 0.005–0.01; int5 0.004–0.01; 3 more up to 0.01",
+        "- Cheats: a layer skipped 0.3–0.4; zeros (none computed) 2",
+    ]
+    passes = table([Row("fp32", "16 bits", (0.0,)), Row("mild", "", (0.002, 0.3))], suite)  # 1 − 0.95^30 = 78.5 %
+    assert re.search(r"feeds: 7[789]\.\d\d % of audits of 30 feeds fail by the gate of 0.0025$", passes), passes
 
 
 def missing(page: str, bounds: dict[str, float]) -> dict[str, float]:
@@ -55,9 +65,11 @@ def test_the_page_of_a_suite_names_every_gate_with_its_bound(name: str) -> None:
     assert missing(page, bounds) == {}
     assert missing(page, {"made up": 0.1234567}) == {"made up": 0.1234567}
     by_gate = 0
-    for tier, rows in re.findall(rf"bench\.separation {name} (\w+)[^\n]*\n(.*?)(?=bench\.|$)", page, re.DOTALL):
+    for tier, rows in re.findall(
+        rf"bench\.separation(?:\.states)? {name} (\w+)[^\n]*\n(.*?)(?=bench\.|$)", page, re.DOTALL
+    ):
         cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
-        for declared, _, _, gate, *_ in (row for row in cells if len(row) == 10 and row[0] in ROUNDINGS):
+        for declared, gate, *_ in (row for row in cells if len(row) == 8 and row[0] in ROUNDINGS):
             assert float(gate) == bounds[f"{tier} {ROUNDINGS[declared]}"], (tier, declared)
             by_gate += 1
     assert by_gate >= sum(f"smoke {precision}" in bounds for precision in ROUNDINGS.values()) or name == "probe"
