@@ -3,9 +3,9 @@
     python -m bench.separation.states llm|ssm|speech|llm-decode TIER [--bits 16] [--feeds 4] [--device cuda]
 
 Each engine reads the tokens that fp32 decoded (teacher forcing), but for `bf16, step by step`, which decodes its own.
-The figure is the relative error of `Decoder.quality`, by the tables of `bench.separation`. `bf16 else` says what computes the
-rest; rows of rounded weights without it compute the rest in fp32, and so are the hardest to tell. Linear layers and
-convolutions take rounded inputs; the output head is left as it is, since it comes after the hidden state.
+The figure is the relative error of `Decoder.quality`. `bf16 else` says what computes the rest; rows of rounded weights
+without it compute the rest in fp32, and so are the hardest to tell. Linear layers and convolutions take rounded inputs;
+the output head is left as it is, since it comes after the hidden state.
 """
 
 from __future__ import annotations

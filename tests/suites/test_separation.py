@@ -1,4 +1,4 @@
-"""Tables of separation, simulated audits of a cheat on a part of the feeds, and the gates that the pages of docs/separation name."""
+"""Tables of separation, simulated audits, and the gates that the pages of docs/separation name."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_a_cheat_that_some_feeds_forgive_is_caught_less() -> None:
 
 def test_a_table_has_each_gate_between_the_worst_honest_way_and_the_mildest_cheat() -> None:
     suite = registry.build_suite("resnet50", registry.BUILT_IN["suites"]["resnet50"], "smoke", {}, 8)
-    ways = [Row(f"int{bits}", "int8", (0.01, 0.02 / bits)) for bits in range(1, 8)]
-    told = table([*ways, RIGHT, Row("zeros", "", (2.0,), "none computed"), SKIPPED], suite)
+    ways = [Row(f"int{bits}", "int8", (0.01, 0.02 / bits)) for bits in range(1, 7)]
+    told = table([*ways[:4], RIGHT, *ways[4:], Row("zeros", "", (2.0,), "none computed"), SKIPPED], suite)
     assert told.splitlines()[2:] == [
         "| 16 bits | 0.0025 | fp32 | 0.01 | 0.25 | a layer skipped | 0.3 | 1.2e+02 |",
         "| int8 | 0.12 | int1 | 0.02 | 6 | a layer skipped | 0.3 | 2.5 |",
         "",
-        "- Honest ways: int1 0.01–0.02; int2 0.01; int3 0.0067–0.01; int4 0.005–0.01; int5 0.004–0.01; 3 more up to 0.01",
+        "- Honest ways: int1 0.01–0.02; int2 0.01; int3 0.0067–0.01; int4 0.005–0.01; fp32 0–0.01; 2 more up to 0.01",
         "- Cheats: a layer skipped 0.3–0.4; zeros (none computed) 2",
     ]
     passes = table([Row("fp32", "16 bits", (0.0,)), Row("mild", "", (0.002, 0.3))], suite)  # 1 − 0.95^30 = 78.5 %
