@@ -6,7 +6,8 @@ python -m tests.docs.cli_page    rewrites both; read the diff before you commit 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -17,25 +18,46 @@ from mixmark.harness.cli.commands import main
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cli.md"
 MANUAL = DOCS / "man" / "mixmark.1"
-WIDTH = 100
+KEPT = "\b\n"
+"""Begins a paragraph of help whose lines are kept."""
 HEAD = """\
 # The command line
 
-What `--help` prints, written by `python -m tests.docs.cli_page`. [rules.md](rules.md#exit-codes) has the exit codes.
+What `--help` says of each command. [rules.md](rules.md#exit-codes) has the exit codes.
+
+## Options of several commands
+
 """
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(f"## {title}\n\n```text\n{text}\n```\n" for title, text in helps())])
+    root = main.make_context("mixmark", [], resilient_parsing=True)
+    known = [("mixmark", main, root)]
+    known += [(f"mixmark {name}", each, click.Context(each, root, info_name=name)) for name, each in commands(main)]
+    times = Counter(option for _, command, context in known for option in options(command, context))
+    several = [option for option, found in times.items() if found > 2]
+    sections = [HEAD + _listed(several)]
+    for title, command, context in known:
+        usage = " ".join((title, *command.collect_usage_pieces(context)))
+        own = _listed(option for option in options(command, context) if option not in several)
+        body = "\n\n".join(map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n")))
+        sections.append(f"## {title}\n\n`{usage}`\n\n{body}\n" + (own and f"\n{own}"))
+    return "\n".join(sections)
 
 
-def helps() -> Iterator[tuple[str, str]]:
-    """(title, help) of the command and of each of its subcommands, at a fixed width whatever the terminal."""
-    root = main.make_context("mixmark", [], resilient_parsing=True, terminal_width=WIDTH)
-    yield "mixmark", _clean(root.get_help())
-    for name, command in commands(main):
-        context = click.Context(command, parent=root, info_name=name)
-        yield f"mixmark {name}", _clean(context.get_help())
+def options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
+    """Each option with its help; the usage names the arguments."""
+    records = (parameter.get_help_record(context) for parameter in command.get_params(context))
+    return [record for record in records if record and record[1]]
+
+
+def _listed(records: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"- `{option}`: {meaning}\n".replace("<", "\\<") for option, meaning in records)
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of help in Markdown."""
+    return f"```text\n{text.removeprefix(KEPT)}\n```" if text.startswith(KEPT) else text.replace("<", "\\<")
 
 
 def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
@@ -44,10 +66,6 @@ def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
         yield name, command
         if isinstance(command, click.Group):
             yield from ((f"{name} {inner}", each) for inner, each in commands(command))
-
-
-def _clean(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 FILES_AND_CODES = """\
@@ -90,20 +108,18 @@ def manual() -> str:
     for name, command in commands(main):
         context = click.Context(command, parent=root, info_name=name)
         lines += [f'.SS "{_roff(" ".join((name, *command.collect_usage_pieces(context))))}"', *_described(command)]
-        for parameter in command.get_params(context):
-            record = parameter.get_help_record(context)
-            if record and record[1]:  # the usage names the arguments
-                lines += [".TP", f".B {_roff(record[0])}", _roff(record[1])]
+        for option, meaning in options(command, context):
+            lines += [".TP", f".B {_roff(option)}", _roff(meaning)]
     return "\n".join(lines) + "\n" + FILES_AND_CODES
 
 
 def _described(command: click.Command) -> Iterator[str]:
     """The help's paragraphs. Behind the mark \\b, or where it is an example, a paragraph keeps its lines."""
     for number, paragraph in enumerate(inspect.cleandoc(command.help or "").split("\n\n")):
-        kept = paragraph.startswith("\b\n")
+        kept = paragraph.startswith(KEPT)
         yield from (".PP",) if number else ()
         yield from (".nf",) if kept else ()
-        yield from map(_roff, paragraph.removeprefix("\b\n").splitlines())
+        yield from map(_roff, paragraph.removeprefix(KEPT).splitlines())
         yield from (".fi",) if kept else ()
 
 
