@@ -43,7 +43,7 @@ from mixmark.harness.worker import load_generator
 
 ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}
 """The groups of declared precisions with a separate gate, each with a precision of the group."""
-NEAREST = 5
+NEAREST = 3
 """The ways that are named, of the honest ones and of the cheats each: those nearest to the gate."""
 AUDITED = 30  # feeds in the audit of an official run
 TENTH = 1 / 10
