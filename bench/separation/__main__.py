@@ -12,7 +12,7 @@ can be made in pieces.
 Honest rows are precisions of weights and activations, each with the declared precisions whose gates it must pass;
 cheats read weights of fewer bits than the class has, or leave work out. The table compares each gate with the worst
 honest way and the mildest cheat: both should be a factor of 3 or more away. Where the mildest cheat passes on some
-feeds, audits of 30 feeds are simulated of which a random tenth is cheated, with values drawn from the cheat's.
+feeds, the last line says how many audits find it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ NEAREST = 3
 """The ways that are named, of the honest ones and of the cheats each: those nearest to the gate."""
 AUDITED = 30  # feeds in the audit of an official run
 TENTH = 1 / 10
-TRIALS = 10_000
 
 
 def heading(device: str | None = None) -> str:
@@ -68,18 +67,18 @@ def table(rows: Sequence[Row], suite: Suite) -> str:
     ]
     passed = []
     for rounding, precision in ROUNDINGS.items():
-        right = [row for row in honest if rounding in row.declared.split(", ")]
-        if right and (gate := suite.gate(precision)):
-            worst, mildest, at_most = right[0], cheats[0], gate.at_most
-            most, least = max(worst.extreme, 1e-12), mildest.extreme
+        worst = next((row for row in honest if rounding in row.declared.split(", ")), None)
+        if worst and (gate := suite.gate(precision)):
+            mildest, at_most, most, least = cheats[0], gate.at_most, max(worst.extreme, 1e-12), cheats[0].extreme
             lines.append(
                 f"| {rounding} | {at_most:g} | {worst.name} | {most:.2g} | {at_most / most:.2g} | {mildest.name} | "
                 f"{least:.2g} | {least / at_most:.2g} |"
             )
             if least <= at_most:
-                part = f"{caught(mildest, right[-1], TENTH, at_most) * 100:.2f} % of audits of {AUDITED} feeds"
+                fail = sum(value > at_most for value in mildest.values) / len(mildest.values)
+                found = 100 * (1 - (1 - TENTH * fail) ** AUDITED)
                 passed.append(
-                    f"- The mildest cheat in a random tenth of the feeds: {part} fail by the gate of {at_most:g}"
+                    f"- In a random tenth of the feeds the mildest cheat fails {found:.2f} % of audits of {AUDITED}"
                 )
     return "\n".join((*lines, "", f"- Honest ways: {named(honest)}", f"- Cheats: {named(cheats)}", *passed))
 
@@ -93,17 +92,6 @@ def named(rows: Sequence[Row]) -> str:
     others = [row.extreme for row in rows[NEAREST:]]
     words += [f"{len(others)} more {'up to' if rows[0].honest else 'from'} {others[0]:.2g}"] if others else []
     return "; ".join(words)
-
-
-def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
-    """The fraction of simulated audits with at least one failing feed.
-
-    Each feed is cheated with the probability `part`; its value is then drawn from `cheat`, else from `right`.
-    """
-    random = np.random.default_rng(0)
-    size = TRIALS, AUDITED
-    scores = np.where(random.random(size) < part, random.choice(cheat.values, size), random.choice(right.values, size))
-    return float((scores > at_most).any(1).mean())
 
 
 BATCH = {"dlrm": 2048, "resnet50": 8}

@@ -135,12 +135,12 @@ def _definition(of: type) -> dict[str, Any]:
     kept = KEPT.get(of.__name__, {}).get("properties", {})
     properties = {}
     for name, hint in _hints(of).items():
-        meaning = _meaning(said.get(name) or kept.get(name, {}).get("description", ""))
+        meaning = said.get(name) or kept.get(name, {}).get("description", "")
         assert meaning or _classes(hint), f"{name} has no docstring"  # a class tells what it holds
         words = {"unit": unit(name, hint), "description": meaning}
         properties[name] = {**shape(hint), **{key: word for key, word in words.items() if word}}
     closed = {"required": list(properties), "additionalProperties": False}
-    return {"type": "object", "description": _meaning(said[""]), "properties": properties, **closed}
+    return {"type": "object", "description": said[""], "properties": properties, **closed}
 
 
 def _section(of: type) -> str:
@@ -163,25 +163,21 @@ def _link(to: type) -> str:
 
 def _columns() -> str:
     """Each column, with the figure that it shows if that has another name."""
-    lists: dict[str, dict[str, str]] = {
-        "Of the [Provenance](#provenance)": {field.name: field.name for field in fields(Provenance)},
-        "Of a [Solo](#solo)": dict(SOLO),
-        "Of a [ScoredRun](#scoredrun)": dict(MIXED),
-        "Of the energy in the window": dict(ENERGY),
-    }
+    origin = {field.name: field.name for field in fields(Provenance)}
     lines = [
-        f"- {whose}: " + ", ".join(f"`{each}`" + (f" (`{of[each]}`)" if of[each] != each else "") for each in shown)
-        for whose, of in lists.items()
-        if (shown := [column for column in columns() if column in of])
+        f"- {whose}: {', '.join(f'`{each}`' + _figure(each, of[each]) for each in columns() if each in of)}"
+        for whose, of in (
+            ("of the [Provenance](#provenance)", origin),
+            ("of a [Solo](#solo)", SOLO),
+            ("of a [ScoredRun](#scoredrun)", MIXED),
+            ("of the energy in the window", ENERGY),
+        )
     ]
-    others = [column for column in columns() if not any(column in of for of in lists.values())]
-    return "\n".join(
-        (*lines, f"- The packages that the worker ran with, as a JSON object: `{'`, `'.join(others)}`", "")
-    )
+    return "\n".join((*lines, ""))
 
 
-def _meaning(told: str) -> str:
-    return re.sub(r"\bNone\b", "null", told)
+def _figure(column: str, path: str) -> str:
+    return "" if path.replace(".", "_").endswith(column) else f" (`{path}`)"
 
 
 def unit(name: str, hint: Any) -> str:
@@ -233,7 +229,7 @@ def docstrings(of: type) -> dict[str, str]:
                 found[before.target.id] = " ".join(value.value.split())
     for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
         found[method.name] = " ".join((ast.get_docstring(method) or "").split())
-    return found
+    return {name: re.sub(r"\bNone\b", "null", words) for name, words in found.items()}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables of separation, simulated audits, and the gates that the pages of docs/separation name."""
+"""Tables of separation, and the gates that the pages of docs/separation name."""
 
 from __future__ import annotations
 
@@ -9,24 +9,13 @@ from typing import get_args
 import pytest
 
 from bench.separation import Row
-from bench.separation.__main__ import AUDITED, ROUNDINGS, caught, table
+from bench.separation.__main__ import ROUNDINGS, table
 from mixmark.harness.contracts import schema
 from mixmark.harness.plugins import registry
 
 DOCS = Path(__file__).parents[2] / "docs"
 RIGHT = Row("fp32", "16 bits", (0.0, 0.01))
 SKIPPED = Row("a layer skipped", "", (0.3, 0.4))
-
-
-@pytest.mark.parametrize("part", [1 / 4, 1 / 10])
-def test_who_fails_on_every_cheated_feed_is_caught_where_one_is_audited(part: float) -> None:
-    assert caught(SKIPPED, RIGHT, part, at_most=0.2) == pytest.approx(1 - (1 - part) ** AUDITED, abs=0.01)
-
-
-def test_a_cheat_that_some_feeds_forgive_is_caught_less() -> None:
-    half = Row("mild", "", (0.1, 0.3))
-    assert caught(half, RIGHT, 1 / 10, at_most=0.2) == pytest.approx(1 - 0.95**AUDITED, abs=0.02)
-    assert caught(half, RIGHT, 1, at_most=0.35) == 0
 
 
 def test_a_table_has_each_gate_between_the_worst_honest_way_and_the_mildest_cheat() -> None:
@@ -40,8 +29,8 @@ def test_a_table_has_each_gate_between_the_worst_honest_way_and_the_mildest_chea
         "- Honest ways: int1 0.01–0.02; int2 0.01; int3 0.0067–0.01; 4 more up to 0.01",
         "- Cheats: a layer skipped 0.3–0.4; zeros (none computed) 2",
     ]
-    passes = table([Row("fp32", "16 bits", (0.0,)), Row("mild", "", (0.002, 0.3))], suite)  # 1 − 0.95^30 = 78.5 %
-    assert re.search(r"feeds: 7[789]\.\d\d % of audits of 30 feeds fail by the gate of 0.0025$", passes), passes
+    passes = table([Row("fp32", "16 bits", (0.0,)), Row("mild", "", (0.002, 0.3))], suite)
+    assert passes.endswith("fails 78.54 % of audits of 30")  # 1 − 0.95^30
 
 
 def missing(page: str, bounds: dict[str, float]) -> dict[str, float]:
