@@ -11,8 +11,7 @@ can be made in pieces.
 
 Honest rows are precisions of weights and activations, each with the declared precisions whose gates it must pass;
 cheats read weights of fewer bits than the class has, or leave work out. The table compares each gate with the worst
-honest way and the mildest cheat: both should be a factor of 3 or more away. Where the mildest cheat passes on some
-feeds, the last line says how many audits find it.
+honest way and the mildest cheat: both should be a factor of 3 or more away.
 """
 
 from __future__ import annotations
@@ -45,8 +44,6 @@ ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}
 """The groups of declared precisions with a separate gate, each with a precision of the group."""
 NEAREST = 3
 """The ways that are named, of the honest ones and of the cheats each: those nearest to the gate."""
-AUDITED = 30  # feeds in the audit of an official run
-TENTH = 1 / 10
 
 
 def heading(device: str | None = None) -> str:
@@ -65,7 +62,6 @@ def table(rows: Sequence[Row], suite: Suite) -> str:
         "| declared | gate | worst honest way | most | factor | mildest cheat | least | factor |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    passed = []
     for rounding, precision in ROUNDINGS.items():
         worst = next((row for row in honest if rounding in row.declared.split(", ")), None)
         if worst and (gate := suite.gate(precision)):
@@ -74,13 +70,7 @@ def table(rows: Sequence[Row], suite: Suite) -> str:
                 f"| {rounding} | {at_most:g} | {worst.name} | {most:.2g} | {at_most / most:.2g} | {mildest.name} | "
                 f"{least:.2g} | {least / at_most:.2g} |"
             )
-            if least <= at_most:
-                fail = sum(value > at_most for value in mildest.values) / len(mildest.values)
-                found = 100 * (1 - (1 - TENTH * fail) ** AUDITED)
-                passed.append(
-                    f"- In a random tenth of the feeds the mildest cheat fails {found:.2f} % of audits of {AUDITED}"
-                )
-    return "\n".join((*lines, "", f"- Honest ways: {named(honest)}", f"- Cheats: {named(cheats)}", *passed))
+    return "\n".join((*lines, "", f"- Honest ways: {named(honest)}", f"- Cheats: {named(cheats)}"))
 
 
 def named(rows: Sequence[Row]) -> str:

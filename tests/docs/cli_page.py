@@ -26,29 +26,30 @@ HEAD = """\
 What `--help` says of each command. [rules.md](rules.md#exit-codes) has the exit codes.
 
 ## Options of several commands
-
 """
 
 
 def page() -> str:
+    found = list(entries())
+    times = Counter(option for *_, options in found for option in options)
+    several = [option for option in times if times[option] > 2]
+    lines = [HEAD, _listed(several)]
+    for name, usage, command, options in found:
+        paragraphs = map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
+        own = _listed(each for each in options if each not in several)
+        lines += [f"## {name}\n", f"`{usage}`\n", *paragraphs, *([own] if own else [])]
+    return "\n".join(lines)
+
+
+def entries() -> Iterator[tuple[str, str, click.Command, list[tuple[str, str]]]]:
+    """(name, usage, command, options with their help) of the command and of each of its subcommands."""
     root = main.make_context("mixmark", [], resilient_parsing=True)
-    known = [("mixmark", main, root)]
-    known += [(f"mixmark {name}", each, click.Context(each, root, info_name=name)) for name, each in commands(main)]
-    times = Counter(option for _, command, context in known for option in options(command, context))
-    several = [option for option, found in times.items() if found > 2]
-    sections = [HEAD + _listed(several)]
-    for title, command, context in known:
-        usage = " ".join((title, *command.collect_usage_pieces(context)))
-        own = _listed(option for option in options(command, context) if option not in several)
-        body = "\n\n".join(map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n")))
-        sections.append(f"## {title}\n\n`{usage}`\n\n{body}\n" + (own and f"\n{own}"))
-    return "\n".join(sections)
-
-
-def options(command: click.Command, context: click.Context) -> list[tuple[str, str]]:
-    """Each option with its help; the usage names the arguments."""
-    records = (parameter.get_help_record(context) for parameter in command.get_params(context))
-    return [record for record in records if record and record[1]]
+    for name, command in (("", main), *commands(main)):
+        context = click.Context(command, parent=root, info_name=name) if name else root
+        title = f"mixmark {name}".rstrip()
+        records = (parameter.get_help_record(context) for parameter in command.get_params(context))
+        options = [record for record in records if record and record[1]]  # the usage names the arguments
+        yield title, " ".join((title, *command.collect_usage_pieces(context))), command, options
 
 
 def _listed(records: Iterable[tuple[str, str]]) -> str:
@@ -56,8 +57,7 @@ def _listed(records: Iterable[tuple[str, str]]) -> str:
 
 
 def _paragraph(text: str) -> str:
-    """A paragraph of help in Markdown."""
-    return f"```text\n{text.removeprefix(KEPT)}\n```" if text.startswith(KEPT) else text.replace("<", "\\<")
+    return f"```text\n{text.removeprefix(KEPT)}\n```\n" if text.startswith(KEPT) else text.replace("<", "\\<") + "\n"
 
 
 def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
@@ -98,18 +98,15 @@ The run was interrupted; finished cells are kept.
 
 def manual() -> str:
     """The man page, in the macros of man(7)."""
-    root = main.make_context("mixmark", [], resilient_parsing=True)
     lines = [
         f'.TH MIXMARK 1 "" "Mixmark {VERSION}" "User Commands"',
         *(".SH NAME", "mixmark \\- measure how much useful AI work a whole machine gets done"),
         *(".SH SYNOPSIS", ".B mixmark", "COMMAND [OPTIONS] [ARGS]..."),
         *(".SH DESCRIPTION", *_described(main), ".SH COMMANDS"),
     ]
-    for name, command in commands(main):
-        context = click.Context(command, parent=root, info_name=name)
-        lines += [f'.SS "{_roff(" ".join((name, *command.collect_usage_pieces(context))))}"', *_described(command)]
-        for option, meaning in options(command, context):
-            lines += [".TP", f".B {_roff(option)}", _roff(meaning)]
+    for _, usage, command, options in list(entries())[1:]:
+        lines += [f'.SS "{_roff(usage.removeprefix("mixmark "))}"', *_described(command)]
+        lines += [line for option in options for line in (".TP", f".B {_roff(option[0])}", _roff(option[1]))]
     return "\n".join(lines) + "\n" + FILES_AND_CODES
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -20,10 +20,10 @@ from pydantic import BaseModel
 
 from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.assessment import Assessment, Provenance
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.harness.plugins.experiments import Experiment, installed
-from mixmark.reporters.data import ENERGY, MIXED, SOLO, columns
+from mixmark.reporters.data import columns
 from tests.docs import parts
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -52,18 +52,14 @@ UNITS = (
     (r".*(half_width|uncertainty|fraction|share)|surplus|planned|retained|kappa|busy|delta|accuracy", "fraction"),
 )
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
-READ = (
-    *("Assessment", "Verdict", "Finding", "Score", "ScoredRun", "SuiteProgress", "MachineEnergy", "Diagnosis", "Solo"),
-    *("Route", "Failure", "Estimate", "Latency", "Energy", "Provenance"),
-    *("MachineComparison", "ComparedMachine", "Comparison"),
-)
-"""The classes that the page lists; the schema has the rest."""
 
 
 def renewed(page: str) -> str:
-    """The page with the fields and the columns as they are now."""
+    """The page with the columns as they are now, and the fields of the classes that have a heading there."""
     classes = {each.__name__: each for each in _written_classes()}
-    return parts.renewed(page, fields="\n".join(_section(classes[name]) for name in READ), columns=_columns())
+    listed = [classes[name] for name in re.findall(r"^### (\w+)$", page, re.MULTILINE)]
+    names = ", ".join(f"`{column}`" for column in columns())
+    return parts.renewed(page, fields="\n".join(_section(each, listed) for each in listed), columns=f"{names}\n")
 
 
 def schema() -> str:
@@ -143,14 +139,14 @@ def _definition(of: type) -> dict[str, Any]:
     return {"type": "object", "description": said[""], "properties": properties, **closed}
 
 
-def _section(of: type) -> str:
+def _section(of: type, listed: Sequence[type]) -> str:
     """A class on the page: for each field its unit, the words it may be, or the class that it leads to."""
-    base = of.__base__ if of.__base__ and of.__base__.__name__ in READ else None
+    base = next((each for each in listed if each is of.__base__), None)
     whole, rows = _definition(of), [f"- All fields of {_link(base)}"] if base else []
     for name, hint in _hints(of).items():
         if base is None or name not in _hints(base):
             field = whole["properties"][name]
-            links = dict.fromkeys(_link(each) for each in _classes(hint) if each.__name__ in READ)
+            links = dict.fromkeys(_link(each) for each in _classes(hint) if each in listed)
             about = ", ".join((*(f"`{each}`" for each in _words(hint)), *links, *filter(None, [field.get("unit")])))
             meaning = field.get("description", "")
             rows.append(f"- `{name}`{about and f' ({about})'}{meaning and f': {meaning}'}")
@@ -159,25 +155,6 @@ def _section(of: type) -> str:
 
 def _link(to: type) -> str:
     return f"[{to.__name__}](#{to.__name__.lower()})"
-
-
-def _columns() -> str:
-    """Each column, with the figure that it shows if that has another name."""
-    origin = {field.name: field.name for field in fields(Provenance)}
-    lines = [
-        f"- {whose}: {', '.join(f'`{each}`' + _figure(each, of[each]) for each in columns() if each in of)}"
-        for whose, of in (
-            ("of the [Provenance](#provenance)", origin),
-            ("of a [Solo](#solo)", SOLO),
-            ("of a [ScoredRun](#scoredrun)", MIXED),
-            ("of the energy in the window", ENERGY),
-        )
-    ]
-    return "\n".join((*lines, ""))
-
-
-def _figure(column: str, path: str) -> str:
-    return "" if path.replace(".", "_").endswith(column) else f" (`{path}`)"
 
 
 def unit(name: str, hint: Any) -> str:

@@ -28,7 +28,7 @@ PUBLISHED = json_page.DOCS.parent / "submissions" / "entries"
 AGAIN = "python -m tests.docs.json_page"
 PAGE = json_page.PAGE.read_text("utf-8")
 SHAPES = json_page.KEPT
-PLAIN = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "null": type(None)}
+PLAIN = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),)}
 
 
 def test_the_reference_is_that_of_the_code() -> None:

@@ -29,8 +29,6 @@ def test_a_table_has_each_gate_between_the_worst_honest_way_and_the_mildest_chea
         "- Honest ways: int1 0.01–0.02; int2 0.01; int3 0.0067–0.01; 4 more up to 0.01",
         "- Cheats: a layer skipped 0.3–0.4; zeros (none computed) 2",
     ]
-    passes = table([Row("fp32", "16 bits", (0.0,)), Row("mild", "", (0.002, 0.3))], suite)
-    assert passes.endswith("fails 78.54 % of audits of 30")  # 1 − 0.95^30
 
 
 def missing(page: str, bounds: dict[str, float]) -> dict[str, float]:
