@@ -23,7 +23,8 @@ KEPT = "\b\n"
 HEAD = """\
 # The command line
 
-What `--help` says of each command. [rules.md](rules.md#exit-codes) has the exit codes.
+The commands with their options; `--help` and `man mixmark` say more of each.
+[rules.md](rules.md#exit-codes) has the exit codes.
 
 ## Options of several commands
 """
@@ -35,7 +36,8 @@ def page() -> str:
     several = [option for option in times if times[option] > 2]
     lines = [HEAD, _listed(several)]
     for name, usage, command, options in found:
-        paragraphs = map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n"))
+        first, *others = inspect.cleandoc(command.help or "").split("\n\n")
+        paragraphs = map(_paragraph, (first, *(each for each in others if each.startswith(KEPT))))
         own = _listed(each for each in options if each not in several)
         lines += [f"## {name}\n", f"`{usage}`\n", *paragraphs, *([own] if own else [])]
     return "\n".join(lines)
