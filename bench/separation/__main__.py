@@ -10,10 +10,8 @@ can be made in pieces.
 --weights FILE, for some suites: measures a checkpoint; with llm, more honest rows show the error of rounding it.
 
 Honest rows are precisions of weights and activations, each with the declared precisions whose gates it must pass;
-cheats read weights of fewer bits than the class has, or leave work out. A second table compares each gate with the
-worst honest way and the mildest cheat: both should be a factor of 3 or more away. `middle` is the geometric mean of the
-two. Then audits of 30 feeds are simulated: a random part of the feeds is cheated, with values drawn from the values of
-the mildest cheat.
+cheats read weights of fewer bits than the class has, or leave work out. The table compares each gate with the worst
+honest way and the mildest cheat: both should be a factor of 3 or more away.
 """
 
 from __future__ import annotations
@@ -21,11 +19,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import cast, get_args
 
@@ -33,61 +34,54 @@ import numpy as np
 
 from bench.separation import Row
 from mixmark.harness.contracts.protocols import Adapter, Array, Runner, Suite, Use
-from mixmark.harness.contracts.schema import WeightClass, weight_class
+from mixmark.harness.contracts.schema import WeightClass
+from mixmark.harness.machine import processor
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
 from mixmark.harness.worker import load_generator
 
 ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}
 """The groups of declared precisions with a separate gate, each with a precision of the group."""
-PARTS = {"quarter": 1 / 4, "tenth": 1 / 10}
-AUDITED = 30  # feeds in the audit of an official run
-TRIALS = 10_000
+NEAREST = 3
+"""The ways that are named, of the honest ones and of the cheats each: those nearest to the gate."""
+
+
+def heading(device: str | None = None) -> str:
+    """The command, the device it ran on, by default the processor, and the commit."""
+    package = Path(sys.argv[0]).stem.replace("__main__", "")
+    command = f"python -m bench.separation{package and f'.{package}'} {shlex.join(sys.argv[1:])}"
+    commit = subprocess.check_output(("git", "rev-parse", "--short", "HEAD"), text=True).strip()
+    return f"`{command}` ({device or processor.name()}, torch {version('torch')}, commit {commit})"
 
 
 def table(rows: Sequence[Row], suite: Suite) -> str:
-    """The rows in Markdown, and each gate against the worst honest way and the mildest cheat."""
-    mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
-    lines = ["| way | declared | feeds | least | most | |", "|---|---|---|---|---|---|"]
-    for row in sorted(rows, key=lambda row: (not row.honest, row.extreme)):
-        figures = f"{len(row.values)} | {min(row.values):.2g} | {max(row.values):.2g}"
-        lines.append(f"| {row.name} | {row.declared or 'cheat'} | {figures} | {row.note} |")
-    lines += [
-        "",
-        "| declared | worst honest way | most | gate | factor | mildest cheat | least | factor | middle | factor |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+    """Each gate against the worst honest way and the mildest cheat, and the ways nearest to the gate, in Markdown."""
+    honest = sorted((row for row in rows if row.honest), key=lambda row: -row.extreme)
+    cheats = sorted((row for row in rows if not row.honest), key=lambda row: row.extreme)
+    lines = [
+        "| declared | gate | worst honest way | most | factor | mildest cheat | least | factor |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for rounding, precision in ROUNDINGS.items():
-        honest = [row for row in rows if rounding in row.declared.split(", ")]
-        gate = suite.gate(precision)
-        if honest and gate:
-            worst = max(honest, key=lambda row: row.extreme)
-            most, least, at_most = max(worst.extreme, 1e-12), mildest.extreme, gate.at_most
+        worst = next((row for row in honest if rounding in row.declared.split(", ")), None)
+        if worst and (gate := suite.gate(precision)):
+            mildest, at_most, most, least = cheats[0], gate.at_most, max(worst.extreme, 1e-12), cheats[0].extreme
             lines.append(
-                f"| {rounding} | {worst.name} | {most:.2g} | {at_most:g} | {at_most / most:.2g} | {mildest.name} | "
-                f"{least:.2g} | {least / at_most:.2g} | {math.sqrt(most * least):.2g} | {math.sqrt(least / most):.2g} |"
+                f"| {rounding} | {at_most:g} | {worst.name} | {most:.2g} | {at_most / most:.2g} | {mildest.name} | "
+                f"{least:.2g} | {least / at_most:.2g} |"
             )
-    return "\n".join(lines)
+    return "\n".join((*lines, "", f"- Honest ways: {named(honest)}", f"- Cheats: {named(cheats)}"))
 
 
-def caught(cheat: Row, right: Row, part: float, at_most: float) -> float:
-    """The fraction of simulated audits with at least one failing feed.
-
-    Each feed is cheated with the probability `part`; its value is then drawn from `cheat`, else from `right`.
-    """
-    random = np.random.default_rng(0)
-    size = TRIALS, AUDITED
-    scores = np.where(random.random(size) < part, random.choice(cheat.values, size), random.choice(right.values, size))
-    return float((scores > at_most).any(1).mean())
-
-
-def in_part(rows: Sequence[Row], at_most: float) -> str:
-    """How often audits catch the mildest cheat on a part of the feeds. The other feeds run in the best honest way."""
-    mildest = min((row for row in rows if not row.honest), key=lambda row: row.extreme)
-    best = min((row for row in rows if row.honest), key=lambda row: row.extreme)
-    shares = {part: caught(mildest, best, of_feeds, at_most) for part, of_feeds in PARTS.items()}
-    told = ", ".join(f"on a random {part} of the feeds in {share * 100:.2f} %" for part, share in shares.items())
-    return f"The mildest cheat against the gate of {at_most:g}, {TRIALS:,} audits of {AUDITED} feeds: caught {told}."
+def named(rows: Sequence[Row]) -> str:
+    """rows: the nearest to the gate first."""
+    words = []
+    for row in rows[:NEAREST]:
+        span = "–".join(dict.fromkeys(f"{each:.2g}" for each in (min(row.values), max(row.values))))
+        words.append(f"{row.name}{f' ({row.note})' if row.note else ''} {span}")
+    others = [row.extreme for row in rows[NEAREST:]]
+    words += [f"{len(others)} more {'up to' if rows[0].honest else 'from'} {others[0]:.2g}"] if others else []
+    return "; ".join(words)
 
 
 BATCH = {"dlrm": 2048, "resnet50": 8}
@@ -174,9 +168,7 @@ def main() -> None:
 
     rows = kept(asked.values, measured()) if asked.values else list(measured())
     if all(any(row.honest == honest for row in rows) for honest in (True, False)):
-        declared = [each for each in ROUNDINGS.values() if weight_class(each) == asked.bits]
-        gates = dict.fromkeys(gate.at_most for each in declared if (gate := suite.gate(each)))
-        print(table(rows, suite), "", *(in_part(rows, at_most) for at_most in gates), sep="\n")
+        print(heading(), table(rows, suite), sep="\n\n")
 
 
 if __name__ == "__main__":

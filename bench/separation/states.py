@@ -3,9 +3,9 @@
     python -m bench.separation.states llm|ssm|speech|llm-decode TIER [--bits 16] [--feeds 4] [--device cuda]
 
 Each engine reads the tokens that fp32 decoded (teacher forcing), but for `bf16, step by step`, which decodes its own.
-The figure is the relative error of `Decoder.quality`, least and most over the feeds. `bf16 else` says what computes the
-rest; rows of rounded weights without it compute the rest in fp32, and so are the hardest to tell. Linear layers and
-convolutions take rounded inputs; the output head is left as it is, since it comes after the hidden state.
+The figure is the relative error of `Decoder.quality`. `bf16 else` says what computes the rest; rows of rounded weights
+without it compute the rest in fp32, and so are the hardest to tell. Linear layers and convolutions take rounded inputs;
+the output head is left as it is, since it comes after the hidden state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bench.separation import integers, rounded
+from bench.separation import Row, integers, rounded
+from bench.separation.__main__ import heading, table
 from mixmark.harness.adapters.torch.counted import EagerSession
 from mixmark.harness.contracts.protocols import Weights
 from mixmark.harness.plugins import registry
@@ -85,31 +86,33 @@ class Engine(EagerSession):
         return np.concatenate([np.asarray(each) for each in self.suite.infer(self, feed)])
 
 
-def engines(bits: int, layers: int) -> Iterator[tuple[str, torch.dtype, dict[str, Any]]]:
-    """Name, type of activations, and what else is changed. Honest engines of the class come first."""
+def engines(bits: int, layers: int) -> Iterator[tuple[str, str, torch.dtype, dict[str, Any]]]:
+    """Name, as a Row declares it, type of activations, and what else is changed."""
     wide, half = torch.float32, torch.bfloat16
-    yield "bf16", half, {}
-    yield "fp16", torch.float16, {}
+    own = {16: "16 bits", 8: "int8", 4: "int4"}[bits]
+    yield "bf16", own, half, {}
+    yield "fp16", own, torch.float16, {}
     if bits < 16:
         for how in ("int8-block", "int8", "int8-tensor", "uint8-tensor"):
-            yield f"{how} activations, bf16 else", half, {"inputs": partial(rounded, precision=how)}
+            yield f"{how} activations, bf16 else", own, half, {"inputs": partial(rounded, precision=how)}
         by_row, fp8 = partial(integers, bits=8, group=None), partial(rounded, precision="fp8")
         both = {"weights": by_row, "inputs": partial(rounded, precision="int8")}
-        yield "int8 weights by row and activations, bf16 else", half, both
-        yield "fp8 weights and activations, bf16 else", half, {"weights": fp8, "inputs": fp8}
-    else:
+        yield "int8 weights by row and activations, bf16 else", own, half, both
+    if bits == 8:
+        yield "fp8 weights and activations, bf16 else", "fp8", half, {"weights": fp8, "inputs": fp8}
+    if bits == 16:
         for group, said in ((None, "by row"), (32, "by 32"), (16, "by 16")):
-            yield f"int8 weights {said}", wide, {"weights": partial(integers, bits=8, group=group)}
+            yield f"int8 weights {said}", "", wide, {"weights": partial(integers, bits=8, group=group)}
         by_32 = partial(integers, bits=8)
-        yield "int8 weights by 32, bf16 else", half, {"weights": by_32}
+        yield "int8 weights by 32, bf16 else", "", half, {"weights": by_32}
         for step, said in ((2, "half"), (4, "a quarter")):
             part = rf"layers\.({'|'.join(map(str, range(0, layers, step)))})\."
-            yield f"int8 weights by 32 in {said} of the layers", wide, {"weights": by_32, "part": part}
-            yield f"int8 weights by 32 in {said} of the layers, bf16 else", half, {"weights": by_32, "part": part}
+            yield f"int8 weights by 32 in {said} of the layers", "", wide, {"weights": by_32, "part": part}
+            yield f"int8 weights by 32 in {said} of the layers, bf16 else", "", half, {"weights": by_32, "part": part}
     for fewer in {16: (7, 6, 5, 4), 8: (6, 5, 4), 4: (3, 2)}[bits]:
-        yield f"int{fewer} weights by 32", wide, {"weights": partial(integers, bits=fewer)}
+        yield f"int{fewer} weights by 32", "", wide, {"weights": partial(integers, bits=fewer)}
     for skipped in dict.fromkeys((0, layers // 2, layers - 2, layers - 1)):
-        yield f"layer {skipped} of {layers} skipped", wide, {"skipped": skipped}
+        yield f"layer {skipped} of {layers} skipped", "", wide, {"skipped": skipped}
 
 
 @torch.inference_mode()
@@ -132,29 +135,28 @@ def main() -> None:
         rows = engine(feed)
         return rows[:, : suite.shape.width].astype(np.float64)
 
-    def row(name: str, engine: Engine, given: Any, right: Any) -> None:
-        errors = []
-        for feed, reference in zip(given, right, strict=True):
-            states = hidden(engine, feed)
-            errors.append(float(np.sqrt(np.square(states - reference).sum() / np.square(reference).sum())))
-        print(f"| {name} | {len(errors)} | {min(errors):.4f} | {max(errors):.4f} |", flush=True)
+    def row(name: str, declared: str, engine: Engine, given: Any, right: Any) -> Row:
+        pairs = ((hidden(engine, feed), reference) for feed, reference in zip(given, right, strict=True))
+        errors = (np.sqrt(np.square(states - right).sum() / np.square(right).sum()) for states, right in pairs)
+        return Row(name, declared, tuple(map(float, errors)))
 
-    where = torch.cuda.get_device_name() if asked.device.type == "cuda" else "CPU"
-    print(f"{suite.name} {suite.version}, {asked.tier}, class {asked.bits}, {where}, torch {torch.__version__}\n")
-    print("| engine | feeds | least | most |\n|---|---|---|---|")
     fp32, teacher = (Engine(each, asked.device, torch.float32) for each in (suite, suite.reference()))
     own = Engine(suite, asked.device, torch.bfloat16)
+    declared = next(engines(asked.bits, suite.shape.layers))[1]
+    rows = []
     for name, engine in (("fp32, step by step", fp32), ("bf16, step by step", own)):
         outputs = [engine(feed) for feed in feeds]
         given = [{**feed, "output": output} for feed, output in zip(feeds, outputs, strict=True)]
         taught = [teacher(feed) for feed in given]
         worst = [suite.quality(output, right) for output, right in zip(outputs, taught, strict=True)]
-        print(f"| {name} | {len(worst)} | {min(worst):.4f} | {max(worst):.4f} |", flush=True)
+        rows.append(Row(name, declared, tuple(worst)))
         if engine is fp32:
             kept, right = given, [each[:, : suite.shape.width].astype(np.float64) for each in taught]
     del fp32, teacher, own
-    for name, dtype, changes in engines(asked.bits, suite.shape.layers):
-        row(name, Engine(suite.reference(), asked.device, dtype, **changes), kept, right)
+    for name, declared, dtype, changes in engines(asked.bits, suite.shape.layers):
+        rows.append(row(name, declared, Engine(suite.reference(), asked.device, dtype, **changes), kept, right))
+    device = torch.cuda.get_device_name() if asked.device.type == "cuda" else None
+    print(heading(device), table(rows, suite), sep="\n\n")
 
 
 if __name__ == "__main__":

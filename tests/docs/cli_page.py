@@ -6,7 +6,8 @@ python -m tests.docs.cli_page    rewrites both; read the diff before you commit 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -17,25 +18,48 @@ from mixmark.harness.cli.commands import main
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cli.md"
 MANUAL = DOCS / "man" / "mixmark.1"
-WIDTH = 100
+KEPT = "\b\n"
+"""Begins a paragraph of help whose lines are kept."""
 HEAD = """\
 # The command line
 
-What `--help` prints, written by `python -m tests.docs.cli_page`. [rules.md](rules.md#exit-codes) has the exit codes.
+The commands with their options; `--help` and `man mixmark` say more of each.
+[rules.md](rules.md#exit-codes) has the exit codes.
+
+## Options of several commands
 """
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(f"## {title}\n\n```text\n{text}\n```\n" for title, text in helps())])
+    found = list(entries())
+    times = Counter(option for *_, options in found for option in options)
+    several = [option for option in times if times[option] > 2]
+    lines = [HEAD, _listed(several)]
+    for name, usage, command, options in found:
+        first, *others = inspect.cleandoc(command.help or "").split("\n\n")
+        paragraphs = map(_paragraph, (first, *(each for each in others if each.startswith(KEPT))))
+        own = _listed(each for each in options if each not in several)
+        lines += [f"## {name}\n", f"`{usage}`\n", *paragraphs, *([own] if own else [])]
+    return "\n".join(lines)
 
 
-def helps() -> Iterator[tuple[str, str]]:
-    """(title, help) of the command and of each of its subcommands, at a fixed width whatever the terminal."""
-    root = main.make_context("mixmark", [], resilient_parsing=True, terminal_width=WIDTH)
-    yield "mixmark", _clean(root.get_help())
-    for name, command in commands(main):
-        context = click.Context(command, parent=root, info_name=name)
-        yield f"mixmark {name}", _clean(context.get_help())
+def entries() -> Iterator[tuple[str, str, click.Command, list[tuple[str, str]]]]:
+    """(name, usage, command, options with their help) of the command and of each of its subcommands."""
+    root = main.make_context("mixmark", [], resilient_parsing=True)
+    for name, command in (("", main), *commands(main)):
+        context = click.Context(command, parent=root, info_name=name) if name else root
+        title = f"mixmark {name}".rstrip()
+        records = (parameter.get_help_record(context) for parameter in command.get_params(context))
+        options = [record for record in records if record and record[1]]  # the usage names the arguments
+        yield title, " ".join((title, *command.collect_usage_pieces(context))), command, options
+
+
+def _listed(records: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"- `{option}`: {meaning}\n".replace("<", "\\<") for option, meaning in records)
+
+
+def _paragraph(text: str) -> str:
+    return f"```text\n{text.removeprefix(KEPT)}\n```\n" if text.startswith(KEPT) else text.replace("<", "\\<") + "\n"
 
 
 def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
@@ -44,10 +68,6 @@ def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
         yield name, command
         if isinstance(command, click.Group):
             yield from ((f"{name} {inner}", each) for inner, each in commands(command))
-
-
-def _clean(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 FILES_AND_CODES = """\
@@ -80,30 +100,25 @@ The run was interrupted; finished cells are kept.
 
 def manual() -> str:
     """The man page, in the macros of man(7)."""
-    root = main.make_context("mixmark", [], resilient_parsing=True)
     lines = [
         f'.TH MIXMARK 1 "" "Mixmark {VERSION}" "User Commands"',
         *(".SH NAME", "mixmark \\- measure how much useful AI work a whole machine gets done"),
         *(".SH SYNOPSIS", ".B mixmark", "COMMAND [OPTIONS] [ARGS]..."),
         *(".SH DESCRIPTION", *_described(main), ".SH COMMANDS"),
     ]
-    for name, command in commands(main):
-        context = click.Context(command, parent=root, info_name=name)
-        lines += [f'.SS "{_roff(" ".join((name, *command.collect_usage_pieces(context))))}"', *_described(command)]
-        for parameter in command.get_params(context):
-            record = parameter.get_help_record(context)
-            if record and record[1]:  # the usage names the arguments
-                lines += [".TP", f".B {_roff(record[0])}", _roff(record[1])]
+    for _, usage, command, options in list(entries())[1:]:
+        lines += [f'.SS "{_roff(usage.removeprefix("mixmark "))}"', *_described(command)]
+        lines += [line for option in options for line in (".TP", f".B {_roff(option[0])}", _roff(option[1]))]
     return "\n".join(lines) + "\n" + FILES_AND_CODES
 
 
 def _described(command: click.Command) -> Iterator[str]:
     """The help's paragraphs. Behind the mark \\b, or where it is an example, a paragraph keeps its lines."""
     for number, paragraph in enumerate(inspect.cleandoc(command.help or "").split("\n\n")):
-        kept = paragraph.startswith("\b\n")
+        kept = paragraph.startswith(KEPT)
         yield from (".PP",) if number else ()
         yield from (".nf",) if kept else ()
-        yield from map(_roff, paragraph.removeprefix("\b\n").splitlines())
+        yield from map(_roff, paragraph.removeprefix(KEPT).splitlines())
         yield from (".fi",) if kept else ()
 
 

@@ -1,6 +1,6 @@
-"""docs/json.md and docs/result.schema.json from the models, their types and their docstrings.
+"""docs/json.md, docs/result.schema.json and docs/report.schema.json from the models, their types and their docstrings.
 
-python -m tests.docs.json_page    rewrites both; read the diff before you commit it
+python -m tests.docs.json_page    rewrites them; read the diff before you commit it
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -20,15 +20,17 @@ from pydantic import BaseModel
 
 from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.assessment import Assessment, Provenance
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.compare.machines import MachineComparison
 from mixmark.harness.plugins.experiments import Experiment, installed
-from mixmark.reporters.data import ENERGY, MIXED, SOLO, columns
+from mixmark.reporters.data import columns
 from tests.docs import parts
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
 SCHEMA = DOCS / "result.schema.json"
+REPORT = DOCS / "report.schema.json"
+KEPT = json.loads(REPORT.read_text("utf-8"))["$defs"]
 UNITS = (
     (r"mixes_per_hour|bound_per_hour|most_per_hour", "mix/h"),
     (r"mixes_per_s|bound_per_s", "mix/s"),
@@ -49,29 +51,35 @@ UNITS = (
     (r".*_pct", "%"),
     (r".*(half_width|uncertainty|fraction|share)|surplus|planned|retained|kappa|busy|delta|accuracy", "fraction"),
 )
-NAMES: dict[object, str] = {
-    str: "text",
-    int: "integer",
-    float: "number",
-    bool: "true or false",
-    type(None): "null",
-    object: "its own",
-}
+NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 def renewed(page: str) -> str:
-    """The page with the fields and the columns as they are now."""
-    kept = meanings(page)
-    of_report = _reached(Assessment)
-    for experiment in installed().values():
-        of_report += [each for of in _figures(experiment) for each in _reached(of) if each not in of_report]
-    more = [each for each in _reached(MachineComparison) if each not in of_report]
-    report, comparison = ("\n".join(_section(each, kept) for each in classes) for classes in (of_report, more))
-    return parts.renewed(page, report=report, comparison=comparison, columns=_columns())
+    """The page with the columns as they are now, and the fields of the classes that have a heading there."""
+    classes = {each.__name__: each for each in _written_classes()}
+    listed = [classes[name] for name in re.findall(r"^### (\w+)$", page, re.MULTILINE)]
+    names = ", ".join(f"`{column}`" for column in columns())
+    return parts.renewed(page, fields="\n".join(_section(each, listed) for each in listed), columns=f"{names}\n")
 
 
 def schema() -> str:
-    return json.dumps(Result.model_json_schema(mode="serialization"), indent=1, ensure_ascii=False) + "\n"
+    return _written(Result.model_json_schema(mode="serialization"))
+
+
+def report_schema() -> str:
+    """The JSON Schema of a report, of a comparison and of the figures of each experiment."""
+    definitions = {each.__name__: _definition(each) for each in _written_classes()}
+    roots = [{"$ref": f"#/$defs/{each.__name__}"} for each in (Assessment, MachineComparison)]
+    return _written({"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": roots, "$defs": definitions})
+
+
+def _written_classes() -> list[type]:
+    roots = [Assessment, MachineComparison, *(of for each in installed().values() for of in _figures(each))]
+    return list(dict.fromkeys(each for root in roots for each in _reached(root)))
+
+
+def _written(schema: object) -> str:
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def _figures(experiment: Experiment) -> list[type]:
@@ -117,56 +125,36 @@ def _hints(shape: type) -> dict[str, Any]:
     return {name: hints[name] for name in published(shape)}
 
 
-def meanings(page: str) -> dict[tuple[str, str], str]:
-    """What the page says of each field of each class."""
-    found = {}
-    for section in page.split("\n### ")[1:]:
-        for name, meaning in re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", section, re.MULTILINE):
-            found[section.split("\n", 1)[0], name] = meaning
-    return found
+def _definition(of: type) -> dict[str, Any]:
+    """A class in the schema. A field whose class says nothing of it keeps the description that the schema has."""
+    said = docstrings(of)
+    kept = KEPT.get(of.__name__, {}).get("properties", {})
+    properties = {}
+    for name, hint in _hints(of).items():
+        meaning = said.get(name) or kept.get(name, {}).get("description", "")
+        assert meaning or _classes(hint), f"{name} has no docstring"  # a class tells what it holds
+        words = {"unit": unit(name, hint), "description": meaning}
+        properties[name] = {**shape(hint), **{key: word for key, word in words.items() if word}}
+    closed = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "description": said[""], "properties": properties, **closed}
 
 
-def _section(of: type, kept: Mapping[tuple[str, str], str]) -> str:
-    """kept: the meanings of fields whose class has no docstring for them, and which say what they are by their name."""
-    told = docstrings(of)
-    rows = [_row(name, hint, told.get(name) or kept.get((of.__name__, name), "")) for name, hint in _hints(of).items()]
-    return "\n".join(
-        (
-            f"### {of.__name__}\n",
-            f"{_meaning(told[''])}\n",
-            "| field | type | unit | meaning |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        )
-    )
+def _section(of: type, listed: Sequence[type]) -> str:
+    """A class on the page: for each field its unit, the words it may be, or the class that it leads to."""
+    base = next((each for each in listed if each is of.__base__), None)
+    whole, rows = _definition(of), [f"- All fields of {_link(base)}"] if base else []
+    for name, hint in _hints(of).items():
+        if base is None or name not in _hints(base):
+            field = whole["properties"][name]
+            links = dict.fromkeys(_link(each) for each in _classes(hint) if each in listed)
+            about = ", ".join((*(f"`{each}`" for each in _words(hint)), *links, *filter(None, [field.get("unit")])))
+            meaning = field.get("description", "")
+            rows.append(f"- `{name}`{about and f' ({about})'}{meaning and f': {meaning}'}")
+    return "\n".join((f"### {of.__name__}\n", whole["description"], "", *rows, ""))
 
 
-def _columns() -> str:
-    """Each column with the figure that it shows."""
-    of_solo, of_mix, of_energy = SOLO, MIXED, ENERGY
-    origin = [field.name for field in fields(Provenance)]
-    rows = []
-    for column in columns():
-        if column in origin:
-            rows.append(f"| `{column}` | the same field of the [Provenance](#provenance) |")
-            continue
-        places = [f"`{of_solo[column]}` of a [Solo](#solo)"] if column in of_solo else []
-        places += [f"`{of_mix[column]}` of a [ScoredRun](#scoredrun)"] if column in of_mix else []
-        places += [f"`{of_energy[column]}` of the energy in the window"] if column in of_energy else []
-        rows.append(
-            f"| `{column}` | {', '.join(places) or 'the packages that the worker ran with, as a JSON object'} |"
-        )
-    return "\n".join(("| column | shows |", "|---|---|", *rows, ""))
-
-
-def _row(name: str, hint: Any, told: str) -> str:
-    assert told or _classes(hint), f"{name} has no docstring"  # a class tells what it holds
-    return f"| `{name}` | {kind(hint)} | {unit(name, hint)} | {_meaning(told)} |"
-
-
-def _meaning(told: str) -> str:
-    return re.sub(r"\bNone\b", "null", told).replace("|", "\\|")
+def _link(to: type) -> str:
+    return f"[{to.__name__}](#{to.__name__.lower()})"
 
 
 def unit(name: str, hint: Any) -> str:
@@ -181,22 +169,28 @@ def _plain(hint: Any) -> list[Any]:
     return [hint, *(each for of in get_args(hint) for each in _plain(of))]
 
 
-def kind(hint: Any) -> str:
-    """A type as JSON has it."""
+def _words(hint: Any) -> list[str]:
+    """The words that a field may be."""
+    inner = get_args(hint)
+    return list(inner) if get_origin(hint) is Literal else [each for of in inner for each in _words(of)]
+
+
+def shape(hint: Any) -> dict[str, Any]:
+    """A type in a JSON Schema."""
     origin, inner = get_origin(hint), get_args(hint)
     if _is_object(hint):
-        return f"[{hint.__name__}](#{hint.__name__.lower()})"
+        return {"$ref": f"#/$defs/{hint.__name__}"}
     if origin in (Union, types.UnionType):
-        return " or ".join(kind(each) for each in inner)
+        return {"anyOf": [shape(each) for each in inner]}
     if origin is Literal:
-        return ", ".join(f"`{each}`" for each in inner)
-    if origin in (tuple, list) or origin is Sequence:
-        if len(inner) == 2 and inner[1] is not Ellipsis:
-            return f"array of two: {kind(inner[0])}; {kind(inner[1])}"
-        return f"array of {kind(inner[0])}"
-    if origin is dict or origin is Mapping:
-        return f"object, {kind(inner[0])} to {kind(inner[1])}"
-    return NAMES[hint]
+        return {"enum": list(inner)}
+    if origin in (tuple, list, Sequence):
+        two = len(inner) == 2 and inner[1] is not Ellipsis
+        items = {"prefixItems": [shape(each) for each in inner], "items": False} if two else {"items": shape(inner[0])}
+        return {"type": "array", **items}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": shape(inner[1])}
+    return {"type": NAMES[hint]} if hint is not object else {}
 
 
 def docstrings(of: type) -> dict[str, str]:
@@ -212,9 +206,10 @@ def docstrings(of: type) -> dict[str, str]:
                 found[before.target.id] = " ".join(value.value.split())
     for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
         found[method.name] = " ".join((ast.get_docstring(method) or "").split())
-    return found
+    return {name: re.sub(r"\bNone\b", "null", words) for name, words in found.items()}
 
 
 if __name__ == "__main__":
     PAGE.write_text(renewed(PAGE.read_text("utf-8")), encoding="utf-8")
     SCHEMA.write_text(schema(), encoding="utf-8")
+    REPORT.write_text(report_schema(), encoding="utf-8")

@@ -89,7 +89,7 @@ def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
     fields = [row[0].strip("`") for row in table(CONTRACT, "field", "meaning")]
     set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what only an adapter of Mixmark's reaches
     assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
-    assert " ".join(CONTRACT.split()).count(f"from 1 to {messages.MAX_CONCURRENCY}") == 2
+    assert " ".join(CONTRACT.split()).count(f"from 1 to {messages.MAX_CONCURRENCY}") == 1
 
 
 # rules.md

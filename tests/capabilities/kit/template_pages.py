@@ -13,9 +13,7 @@ from mixmark.harness.capabilities.kit import template
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = DOCS / "capabilities" / "kit"
-FILE = re.compile(
-    r"(<!-- file: (session|runner|endpoint|meter|suite|policy)/(\S+) -->\n```\w+\n)(.*?)(?=```)", re.DOTALL
-)
+FILE = re.compile(r"(<!-- file: (session|runner|meter|suite|policy)/(\S+) -->\n```\w+\n)(.*?)(?=```)", re.DOTALL)
 
 
 def renewed(page: str) -> str:
