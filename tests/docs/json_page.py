@@ -62,24 +62,18 @@ def renewed(page: str) -> str:
     return parts.renewed(page, fields="\n".join(_section(each, listed) for each in listed), columns=f"{names}\n")
 
 
-def schema() -> str:
-    return _written(Result.model_json_schema(mode="serialization"))
-
-
-def report_schema() -> str:
-    """The JSON Schema of a report, of a comparison and of the figures of each experiment."""
+def schemas() -> dict[Path, str]:
+    """The JSON Schema of a result, and that of a report, of a comparison and of the figures of each experiment."""
     definitions = {each.__name__: _definition(each) for each in _written_classes()}
     roots = [{"$ref": f"#/$defs/{each.__name__}"} for each in (Assessment, MachineComparison)]
-    return _written({"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": roots, "$defs": definitions})
+    report = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": roots, "$defs": definitions}
+    found = {SCHEMA: Result.model_json_schema(mode="serialization"), REPORT: report}
+    return {path: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for path, schema in found.items()}
 
 
 def _written_classes() -> list[type]:
     roots = [Assessment, MachineComparison, *(of for each in installed().values() for of in _figures(each))]
     return list(dict.fromkeys(each for root in roots for each in _reached(root)))
-
-
-def _written(schema: object) -> str:
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def _figures(experiment: Experiment) -> list[type]:
@@ -211,5 +205,5 @@ def docstrings(of: type) -> dict[str, str]:
 
 if __name__ == "__main__":
     PAGE.write_text(renewed(PAGE.read_text("utf-8")), encoding="utf-8")
-    SCHEMA.write_text(schema(), encoding="utf-8")
-    REPORT.write_text(report_schema(), encoding="utf-8")
+    for path, text in schemas().items():
+        path.write_text(text, encoding="utf-8")
