@@ -39,7 +39,10 @@ def lines(result: Result, found: PipelineFigures) -> Iterator[tuple[str, str]]:
         for problem in turn.problems:
             yield f"in {turn.phase}", figures.void(problem, result)
         if turn.phase in found.held:
-            yield f"in {turn.phase}", "its devices were slower than in the turn by the plan; no gain counts that"
+            yield (
+                f"in {turn.phase}",
+                "its devices were slower than in the turn by the plan, so the gain leaves that out",
+            )
 
 
 def _in_words(found: PipelineFigures) -> Iterator[str]:
@@ -53,11 +56,13 @@ def _in_words(found: PipelineFigures) -> Iterator[str]:
     yield f"{figures.typical(own[0].latency)}, critical path {duration(found.critical_path_ns)}"
     whole = next((turn for turn in found.turns if turn.whole), None)
     for what, latency, of_whole in (
-        ("first output", own[0].first, whole and whole.first),
+        ("time to first output", own[0].first, whole and whole.first),
         (f"time per {figures.name(own[0].unit)}", own[0].per_unit, whole and whole.per_unit),
     ):
         if latency:
-            yield f"{what} {figures.typical(latency)}" + (f", whole {figures.typical(of_whole)}" if of_whole else "")
+            yield f"{what} {figures.typical(latency)}" + (
+                f", of whole requests {figures.typical(of_whole)}" if of_whole else ""
+            )
     for policy, gain in found.gain_over_policies.items():
         if gain:
             yield f"{figures.number(gain)} × the policy {figures.name(policy)}"

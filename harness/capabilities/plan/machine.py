@@ -137,6 +137,12 @@ class Retained:
     doubtful: int = 0
     """The runs whose result has the verdict disturbed or unfinished."""
 
+    def of(self, kind: Kind) -> Retained:
+        """What a kind retains. A run that did more than its plan raises no figure that nobody measured."""
+        if kind.assumption is None:
+            return self
+        return replace(self, estimate=min(1.0, self.estimate), low=min(1.0, self.low), high=min(1.0, self.high))
+
     def units_per_s(self, speed: Speed, level: Level) -> float:
         """The rate of a device in a mix."""
         low, high = speed.units_per_s.ends
@@ -347,7 +353,9 @@ class _Program:
         self.energy, self.mip_gap = planner.energy, planner.mip_gap
         self.hosts = [kind for kind in self.kinds if kind.is_host]
         self.accelerators = [kind for kind in self.kinds if not kind.is_host]
-        self.units_per_s = [[planner.retained.units_per_s(each, level) for each in kind.speeds] for kind in self.kinds]
+        self.units_per_s = [
+            [planner.retained.of(kind).units_per_s(each, level) for each in kind.speeds] for kind in self.kinds
+        ]
         self.sets = [_sets(kind, self.mix_units) for kind in self.kinds]
         demand = limits.mixes_per_hour
         self.ell = demand / HOUR_S if demand else self._fastest()

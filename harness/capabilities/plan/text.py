@@ -34,9 +34,11 @@ def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[B
     kept = outlook.retained
     doubtful = f", {kept.doubtful} of them disturbed" if kept.doubtful else ""
     if kept.runs:
+        span = f"{significant(kept.low)} to {significant(kept.high)} in " if kept.runs > 1 else ""
+        raises = "; it raises no figure of an assumed device" if outlook.assumed and kept.high > 1 else ""
         yield Paragraph(
-            f"Mixed runs retained {significant(kept.estimate)} of their plan ({significant(kept.low)} to "
-            f"{significant(kept.high)} in {counted(kept.runs, 'run')}{doubtful}), which the figures include."
+            f"Mixed runs retained {significant(kept.estimate)} of their plan ({span}{counted(kept.runs, 'run')}"
+            f"{doubtful}), which the figures include{raises}."
         )
     else:
         yield Paragraph("No mixed run shows what a machine retains of its plan, so the figures are upper bounds.")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixmark.harness.capabilities.plan.machine import Answer, Energy, Kind, Limits, Planner, Retained, Speed
+from mixmark.harness.capabilities.plan.machine import Answer, Assumption, Energy, Kind, Limits, Planner, Retained, Speed
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Device, Rate
@@ -146,6 +146,18 @@ def test_the_interval_holds_the_rates_and_what_mixed_runs_kept() -> None:
 
 RATE = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0, 7.0])
 TABLE = st.lists(st.tuples(RATE, RATE, st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=3)
+
+
+def test_a_run_that_did_more_than_its_plan_raises_no_figure_that_nobody_measured() -> None:
+    more, less, rate = Retained(1.06, 1.02, 1.1, 2), Retained(0.9, 0.8, 1.0, 2), Speed("a", Estimate.within(100, 0.1))
+    seen = host()
+    guessed = replace(seen, assumption=Assumption("a friend", 0.5, {}))
+
+    def rates(retained: Retained, kind: Kind) -> list[float]:
+        return [round(retained.of(kind).units_per_s(rate, level), 6) for level in (-1, 0, 1)]
+
+    assert rates(more, seen) == [91.8, 106, 121] and rates(more, guessed) == [90, 100, 110]
+    assert rates(less, seen) == rates(less, guessed) == [72, 90, 110]
 
 
 def kinds_of(table: list[tuple[float, float, int, int]]) -> list[Kind]:
