@@ -152,8 +152,8 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         yield f"{count} × {kind}", f"{words} of the time" if words else "hosts the others"
     facts = dict(zip(("does", "price", "power"), _does(outlook, answer), strict=True))
     yield from ((name, words) for name, words in facts.items() if words)
-    if outlook.demand and answer.question != "most" and (assumed := _assumed_in(outlook, answer)):
-        yield "demand", f"met only if {', '.join(assumed)} does what is assumed of it"
+    if outlook.demand and (met := _meets(outlook, answer, outlook.demand)):
+        yield "demand", met
     if outlook.energy and answer.energy_cost is not None:
         years = f"{bare(outlook.energy.years)} {'year' if outlook.energy.years == 1 else 'years'}"
         mean = outlook.energy.mean_load
@@ -168,6 +168,18 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         yield "rack units", bare(answer.rack_units)
     if answer.not_considered:
         yield "not considered", ", ".join(answer.not_considered)
+
+
+def _meets(outlook: Outlook, answer: Answer, demand: float) -> str:
+    """Whether an answer meets the demand. Empty if measured rates meet it and it was found for that."""
+    asked = _per_hour(outlook, demand)
+    if answer.mixes_per_hour.ends[0] < demand * (
+        1 - 1e-6
+    ):  # a machine that was found for it meets it to the last digit
+        return f"{asked} are not met by its low rates"
+    if assumed := _assumed_in(outlook, answer):
+        return f"{asked} are met only if {', '.join(assumed)} does what is assumed of it"
+    return f"{asked} are met" if answer.question == "most" else ""
 
 
 def _paid_back(outlook: Outlook, answer: Answer, months: float | Reason) -> str:

@@ -81,12 +81,20 @@ def test_an_assumption_is_no_interval_and_meets_a_demand_only_if_it_holds() -> N
     card = Kind("card", speeds, price=1, assumption=bounded).marked("assumed")
     said = shown(outlook.answered(Planner([host(1), card], MIX), Limits(mixes_per_hour=7000)))
     assert "at most 14,400 mixes per hour by datasheet; 7,200 at 50 % of it" in said
-    assert "met only if card (assumed) does what is assumed of it" in said
+    assert "are met only if card (assumed) does what is assumed of it" in said
     rated = replace(card, assumption=Assumption("a friend", 0.5, {suite: Basis() for suite in MIX}))
     said = shown(outlook.answered(Planner([host(1), rated], MIX), Limits(mixes_per_hour=7000)))
     assert "7,200 mixes per hour if the rates of card (assumed) are right" in said
     measured = shown(outlook.answered(Planner([host(1), CARD], MIX), Limits(mixes_per_hour=3500)))
     assert "3,600 (3,600 to 3,600) mixes per hour" in measured and "met only if" not in measured
+    added = outlook.answered(Planner([OWN, CARD], MIX), replace(ADDED, mixes_per_hour=None))
+    [most] = [each for each in added.answers if each.question == "most"]
+    low = most.mixes_per_hour.ends[0]
+    for demand, words in (
+        (low - 1, " mixes per hour are met"),
+        (low + 1, " mixes per hour are not met by its low rates"),
+    ):
+        assert text._meets(added, most, demand).endswith(words)
 
 
 def test_the_chart_has_the_words_of_the_text() -> None:
