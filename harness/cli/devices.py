@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @JSON
 @click.pass_context
 def devices(
-    context: click.Context, adapters: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
+    context: click.Context, /, adapters: tuple[str, ...], config: Path | None, as_json: bool, **options: Any
 ) -> None:
     """List the devices of this machine and the adapters that reach them, and say why the others reach none.
 
