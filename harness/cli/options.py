@@ -184,9 +184,7 @@ class Checks(SectionedGroup):
         fit = [name for name, each in checks.items() if each.recognises(args[0])]
         if len(fit) != 1:
             kinds = " or ".join(fit or checks)
-            raise click.UsageError(
-                f"what is {args[0]!r}? Say {kinds}: {context.command_path} {(fit or [*checks])[0]} …"
-            )
+            raise click.UsageError(f"what is {args[0]!r}? Say {kinds}: {context.command_path} KIND {args[0]}")
         return fit[0], checks[fit[0]], args
 
 

@@ -47,9 +47,6 @@ def test_the_options_of_run_stand_in_sections() -> None:
         (["run", "--mix"], "no", ["none"]),
         (["report", "--format"], "js", ["json", "jsonl"]),
         (["compare", "--format"], "", ["console", "markdown", "html", "json"]),
-        (["export"], "dl", ["dlrm"]),
-        (["check", "adapter"], "torc", ["torch"]),
-        (["check", "meter"], "ra", ["rapl"]),
     ],
 )
 def test_the_shell_completes_names(words: list[str], begun: str, completed: Sequence[str]) -> None:

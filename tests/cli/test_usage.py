@@ -196,8 +196,8 @@ def checks() -> click.Group:
         ("watts", 0, "meter: watts"),
         ("folder", 0, "entries: folder"),
         ("suite both", 0, "suite: both"),
-        ("both", 2, "what is 'both'? Say meter or suite: check meter …"),
-        ("none", 2, "what is 'none'? Say meter or suite or entries: check meter …"),
+        ("both", 2, "what is 'both'? Say meter or suite: check KIND both"),
+        ("none", 2, "what is 'none'? Say meter or suite or entries: check KIND none"),
         ("suite", 2, "Missing argument 'THING'"),
     ],
 )
