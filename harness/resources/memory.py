@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import psutil
@@ -28,8 +29,9 @@ def available_bytes(root: Path = ROOT) -> int:
     groups of this process."""
     available = _bytes(table(root / "proc/meminfo").get("MemAvailable"))
     if available is None:
-        pages = known(lambda: os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0)  # Windows lacks the call
-        available = known(lambda: int(psutil.virtual_memory().available), pages)
+        available = known(lambda: int(psutil.virtual_memory().available), 0)
+        if not available and sys.platform != "win32":
+            available = known(lambda: os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0)
     if (on_nodes := _of_nodes(root, "MemFree", "Inactive(file)")) is not None:
         available = min(available, on_nodes)
     return max(0, min((available, *cgroups.memory_headrooms(root))))

@@ -142,23 +142,19 @@ def why_absent(*words: str) -> str:
 
 def test_an_adapter_that_is_only_there_is_shown_with_its_packages(complete: Environment) -> None:
     configured(complete.python)
-    (acme,) = shown("adapters", "--adapter", "acme")["adapters"]
-    assert (acme["origin"], acme["spec"], acme["devices"]) == (ORIGIN, "acme_kit:Acme", ["npu:acme0"])
-    assert acme["python"] == str(complete.python)
-    assert acme["environment"] == {
+    found = shown("devices", "--adapter", "acme")
+    assert [each["id"] for each in found["devices"]] == ["npu:acme0"]
+    acme = found["adapters"]["acme"]
+    assert acme == {
         "origin": ORIGIN,
         "spec": "acme_kit:Acme",
         "source": "acme_kit.py",
         "sha256": hashlib.sha256((complete.site / "acme_kit.py").read_bytes()).hexdigest(),
-        "python": acme["environment"]["python"],
+        "python": acme["python"],
         "mixmark": VERSION,
         "packages": {name: version(name) for name in ("numpy", "pydantic", "psutil")},
         "vendor": {"Acme driver": "4.2", "Acme firmware": "7", "Acme runtime": "1.7"},
     }
-    found = shown("devices", "--adapter", "acme")
-    assert [each["id"] for each in found["devices"]] == ["npu:acme0"]
-    table = CliRunner().invoke(main, ["adapters", "--adapter", "acme"]).stdout
-    assert "acme-kit 2.3" in table
 
 
 def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, tmp_path: Path) -> None:
