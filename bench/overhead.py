@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.capabilities import parts
-from mixmark.harness.contracts.errors import PluginError
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, Use
 from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.judge.statistics import timestamps
@@ -219,6 +219,8 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Overhe
             ours = [np.array(out) for out in loop(first)]
             feed_ns = time.monotonic_ns() - begin
         for one, other in zip(expected, ours, strict=True):
+            if one.ndim > other.ndim:  # the bare loop yields tokens alone, so hidden states have their cost
+                one = one[..., 0]
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(one).max()))
         count = min(MOST_FEEDS, max(1, BLOCK_NS // feed_ns))
         limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**15, min_feeds=count)
@@ -264,7 +266,7 @@ def main() -> None:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
             try:
                 row = process.submit(measure, suite, adapter, tier, size).result()
-            except PluginError as error:
+            except MixmarkError as error:
                 print(f"{suite:10} {adapter:12} {error}")
                 continue
         if row is None:

@@ -30,7 +30,7 @@ BUDGETS = {
     "reporters": 2325,
     "suites": 2650,
 }
-"""The rooms of the harness, and what else a score needs. Together 25,385 lines; the goal is 24,400."""
+"""The rooms of the harness, and what else a score needs. Together 25,391 lines; the goal is 24,400."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
