@@ -145,7 +145,7 @@ def of_plugins(meter: int, hog: int, left: int) -> dict[str, str]:
 
 
 def test_what_plugins_start_is_counted_apart_and_is_foreign_load(tmp_path: Path) -> None:
-    """Of 90 ticks of the machine a worker had 40, and a meter with what it started 46."""
+    """The machine was busy for 90 ticks: a worker had 40 of them, and a meter with what it started 46."""
     write(quiet(tmp_path), of_plugins(100, 0, 100))
     found = block(
         tmp_path,

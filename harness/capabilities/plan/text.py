@@ -141,8 +141,11 @@ def _assumed_in(outlook: Outlook, answer: Answer) -> dict[str, Assumption]:
 
 def _worth(box: Answer) -> tuple[str, str]:
     """The work for money and for energy."""
-    found = (None if (each := per_price(box)) is None else PER * each), per_kwh(box)
-    return tuple(UNKNOWN if each is None else significant(each) for each in found)  # type: ignore[return-value]
+    for_money, for_energy = per_price(box), per_kwh(box)
+    return (
+        UNKNOWN if for_money is None else significant(PER * for_money),
+        UNKNOWN if for_energy is None else significant(for_energy),
+    )
 
 
 def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:

@@ -209,8 +209,8 @@ class Uncompared:
     differing: tuple[str, ...] = ()
     """The differences of two solo measurements that are not alike, by name and with both values, the device first."""
     fails_gate: bool | None = None
-    """Of a solo measurement of the baseline: whether the result has no figure for it, or the two cannot be tested. None
-    for everything else."""
+    """Whether the result has no figure for a solo measurement of the baseline (true), or the two cannot be tested
+    (false). None for everything else."""
 
 
 @dataclass(frozen=True)

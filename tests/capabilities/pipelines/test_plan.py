@@ -238,7 +238,7 @@ def test_no_single_device_may_run_every_stage() -> None:
 
 
 def test_every_device_has_a_pipeline_if_the_deadline_has_room_and_one_waits_if_half_of_it_has() -> None:
-    """Of 10 s, on two devices: λ D is 0.1, 1.9, 2.1, 5.9, 6 and 1000."""
+    """Two devices and a deadline of 10 s: λ D is 0.1, 1.9, 2.1, 5.9, 6 and 1000."""
     rates = (0.01, 0.19, 0.21, 0.59, 0.6, 100)
     assert [pipelines.in_flight(per_s, 10, 2) for per_s in rates] == [1, 1, 2, 2, 3, 3]
 
