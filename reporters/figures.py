@@ -67,9 +67,7 @@ def throughput(row: Solo) -> tuple[str, ...]:
     If the row has no throughput, or one that does not count, the status comes first: (quick check, 4.11 tok/s).
     """
     if row.status != "ok" and not (row.status == "unaudited" and row.route.hosted):
-        runs = [f"median of {row.runs} runs"] if row.status == "screened" and row.runs > 1 else []
-        known = () if row.units_per_s is None else (rate(row.units_per_s, row.names.short), *runs)
-        return status(row), *known
+        return (status(row), *(() if row.units_per_s is None else (rate(row.units_per_s, row.names.short),)))
     parts = [rate(row.units_per_s, row.names.short)]
     several = row.runs > 1
     if row.units_per_s and (half := within(row.units_per_s)):

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge import references, solo_rates
+from mixmark.harness.judge import references
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy import total as machine_energy
 from mixmark.harness.judge.findings import words
@@ -280,11 +279,10 @@ def _score(assessment: Assessment) -> str:
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
     names = figures.device_names(assessment.result)
     models = {device.id: device.name for device in assessment.result.devices if device.name and not device.on_host}
-    tried = solo_rates.tried_per_s(each for each in assessment.measured.values() if each.record.screening)
     for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
         own = [row for row in assessment.solos if row.route.suite == suite]
         best = _best_routes(own, models)
-        yield _best_line(own, best, names, tried) if best else _failed_line(own, names, assessment.findings)
+        yield _best_line(own, best, names) if best else _failed_line(own, names, assessment.findings)
 
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
@@ -295,12 +293,7 @@ def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[
     return SuiteLine(suite, figures.status(failed), _route(failed, names), reason)
 
 
-def _best_line(
-    own: Sequence[Solo],
-    best: list[list[Solo]],
-    names: dict[str, str],
-    tried: solo_rates.Runs,
-) -> SuiteLine:
+def _best_line(own: Sequence[Solo], best: list[list[Solo]], names: dict[str, str]) -> SuiteLine:
     (first, *alike), *others = best
     rate = figures.rate(first.units_per_s, first.names.short)
     if first.units_per_s and (half := figures.within(first.units_per_s)):
@@ -308,7 +301,7 @@ def _best_line(
     if first.scenario == "server" and not first.is_highest_rate:
         others = []  # the rate is the requested one on every route
     parts = [f"{significant(first.speed / row.speed)} × {_route(row, names)}" for row, *_ in others]
-    parts += _tried(first, own, names, tried)
+    parts += _tried(first, own, names)
     left_out = len(parts) - MOST_OTHERS
     parts = parts[:MOST_OTHERS]
     if alike:
@@ -321,19 +314,12 @@ def _best_line(
     return SuiteLine(figures.name(first.route.suite), rate, _route(first, names), ", ".join(parts))
 
 
-def _tried(
-    first: Solo,
-    own: Sequence[Solo],
-    names: dict[str, str],
-    tried: solo_rates.Runs,
-) -> Iterator[str]:
+def _tried(first: Solo, own: Sequence[Solo], names: dict[str, str]) -> Iterator[str]:
     """How much faster the first route was than each route that was only screened."""
-    only_tried = [row for row in own if row.status == "screened" and row.scenario == first.scenario]
-    own_per_s = median(tried.get((first.route.key, first.scenario), (first.speed,)))
-    known = [row for row in only_tried if row.units_per_s and own_per_s]
+    known = [row for row in own if row.status == "screened" and row.scenario == first.scenario and row.speed]
     lead = "quick check: "
     for row in sorted(known, key=lambda row: row.speed, reverse=True):
-        yield f"{lead}{significant(own_per_s / row.speed)} × as fast as {_route(row, names)}"
+        yield f"{lead}{significant(first.speed / row.speed)} × as fast as {_route(row, names)}"
         lead = ""
 
 

@@ -260,9 +260,10 @@ class Evidence:
 
     @cached_property
     def counted(self) -> tuple[Measurement, ...]:
-        """The records with timestamps, without the mixed runs that the score leaves out."""
+        """The records with timestamps that a figure counts: no screening run, and no mixed run that the score leaves
+        out."""
         left_out = {run.phase for run in self.mixed_runs} - {run.phase for run in self.runs}
-        return tuple(measured for measured in self.measured if measured.record.phase not in left_out)
+        return tuple(each for each in self.measured if each.record.phase not in left_out and not each.record.screening)
 
     @cached_property
     def limits(self) -> Mapping[str, Limits]:

@@ -99,7 +99,7 @@ class Solo:
     """The words for the unit."""
     status: Status
     """`not audited yet`: the run ended before its audit. `refused`, `unsupported`: it was not attempted. `screened`:
-    screening runs showed that another route is faster. `unaudited`: no audit was due, since the service is hosted and
+    a screening run showed that another route is faster. `unaudited`: no audit was due, since the service is hosted and
     has weights of its own, or the suite has no gate."""
     failure: Failure | None
     """Why there is no figure."""
@@ -112,7 +112,7 @@ class Solo:
     """The units that finished."""
     units_per_s: Estimate | None = None
     """Units per second over the whole window; the interval is from the blocks of a steady window. Over several runs:
-    their geometric mean, with the interval over the runs; of screening runs the median."""
+    their geometric mean, with the interval over the runs."""
     latency: Latency = Latency()
     """From when a feed was due to its last unit: the service time of a closed loop, the response time of a server."""
     first_unit: Latency = Latency()
@@ -312,8 +312,6 @@ def merged(runs: Sequence[Solo]) -> Solo:
         return runs[counting[0][1]] if counting else runs[0]
     rates = [rate for rate, _ in counting]
     typical = replace(runs[counting[(len(counting) - 1) // 2][1]], runs=len(rates))
-    if typical.status == "screened":  # screening runs rank routes by their median, and have no interval
-        return replace(typical, units_per_s=Estimate(median(rates)))
     batches = sorted({batch for _, index in counting if (batch := runs[index].batch) is not None})
     return replace(
         typical,

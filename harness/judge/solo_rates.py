@@ -7,8 +7,9 @@ show that one of these rates is too low.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import median
+from typing import Any
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Mix, Rate, Result, ScenarioName, ServiceLimits
@@ -22,44 +23,19 @@ from mixmark.harness.plan.bound import bound, each_once, fastest
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
-CLOSE = 1.15
-"""Two routes are close if the faster one's rate is less than this many times the other's."""
-LEAD = 2
-"""How many more turns a route must win than a close one, to count as faster."""
 UNSURE = 0.05
 """The half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at."""
 
 
-Runs = Mapping[tuple[RouteKey, ScenarioName], Sequence[float]]
-"""The units per second of each run of a route in a scenario."""
-
-
-def tried_per_s(measured: Iterable[Measurement]) -> Runs:
-    """The rates of the screening runs and the solo measurements. 0: the clock did not tick."""
-    found: dict[tuple[RouteKey, ScenarioName], list[float]] = defaultdict(list)
+def tried_per_s(measured: Iterable[Measurement]) -> dict[tuple[RouteKey, ScenarioName], float]:
+    """The units per second of each route that was tried in a scenario: the median of its solo measurements; without
+    any, of its screening run. 0: the clock did not tick."""
+    screened, alone = defaultdict[Any, list[float]](list), defaultdict[Any, list[float]](list)
     for each in measured:
         if each.record.screening or each.is_solo:
-            found[each.record.route.key, each.record.scenario].append(each.throughput_per_s or 0.0)
-    return found
-
-
-def contenders(rates_per_s: Mapping[RouteKey, Sequence[float]]) -> list[RouteKey]:
-    """The routes that may be the fastest, the one with the highest median first.
-
-    Another route may be as fast if it is close in the median, and if the first one does not lead by LEAD turns: runs
-    that were made in one turn are compared with each other, so that a drift of the machine favours neither.
-
-    rates_per_s: the runs of each route of one suite on one device, at least one route.
-    """
-    first, *others = sorted(rates_per_s, key=lambda route: median(rates_per_s[route]), reverse=True)
-    best = rates_per_s[first]
-
-    def may_win(other: RouteKey) -> bool:
-        turns = zip(reversed(best), reversed(rates_per_s[other]), strict=False)
-        lead = sum((ours > theirs) - (ours < theirs) for ours, theirs in turns)
-        return lead < LEAD and median(best) < CLOSE * median(rates_per_s[other])
-
-    return [first, *filter(may_win, others)]
+            runs = screened if each.record.screening else alone
+            runs[each.record.route.key, each.record.scenario].append(each.throughput_per_s or 0.0)
+    return {key: median(rates) for key, rates in (screened | alone).items()}
 
 
 def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import dropwhile
 from typing import Literal, TypeVar
 
 from mixmark.harness.contracts.errors import MixmarkError
@@ -24,7 +23,6 @@ from mixmark.harness.contracts.schema import (
     Phase,
     Placement,
     Rate,
-    Record,
     Result,
     Share,
 )
@@ -39,16 +37,12 @@ from mixmark.harness.plan.phases import (
     of_mix,
     routes_of,
     screened_as,
-    screening_limits,
     screening_phase,
 )
 from mixmark.harness.plan.placement import Planner, Power, place
-from mixmark.harness.plan.presets import SECOND, Preset
+from mixmark.harness.plan.presets import Preset
 from mixmark.harness.plugins import experiments
 from mixmark.harness.plugins.experiments import Stage
-
-REPEATS_S = {"smoke": 8, "edge": 60, "server": 300}
-"""The most seconds that repeated screening runs take in a weight class, for each device of the run, by tier."""
 
 Steps = Sequence[Phase | Absent]
 Shares = Sequence[Share]
@@ -186,20 +180,28 @@ def absent(name: str, error: MixmarkError, kind: Literal["mix", "experiment"] = 
 
 
 class Screening(Stage):
-    """Brief runs of the other routes of a suite on a device, once the likely fastest one was measured."""
+    """A brief run of each other route of a suite on a device, once the likely fastest one was measured."""
 
     name = "screening"
 
     def solo(self, state: RunState) -> Steps:
-        """The first screening run of each route that could be the fastest, and an absence for each that could not. Then
-        the turns of those that are close."""
-        routes = [each for each in _routes(state) if not _is_measured_first(*each)]
-        return [*_first_runs(state, routes)] or _turns(state, routes)
+        """The screening run of each route that could be the fastest, and an absence for each that could not."""
+        steps: list[Phase | Absent] = []
+        for shares, tried in _routes(state):
+            if _is_measured_first(shares, tried):
+                continue
+            for share in shares:
+                if share.route.key not in tried and not state.is_absent(share.route.label, "route"):
+                    why = _why_slower(state, share)
+                    steps.append(
+                        Absent(kind="route", name=share.route.label, reason=why) if why else screening_phase(share)
+                    )
+        return steps
 
     def to_come(self, run: Outlook) -> Iterator[Shares]:
         """All routes but the likely fastest."""
         for shares in () if run.of(self.name) else routes_of(run.result.candidates).values():
-            yield from (screening_phase(share, 1).shares for share in _likely_first(shares)[1:])
+            yield from (screening_phase(share).shares for share in _likely_first(shares)[1:])
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         return 0.0
@@ -208,9 +210,9 @@ class Screening(Stage):
         return "quick check"
 
 
-Tried = tuple[Sequence[Share], Mapping[RouteKey, Sequence[float]]]
+Tried = tuple[Sequence[Share], Mapping[RouteKey, float]]
 """The routes of a suite on a device that neither failed nor proved invalid, the likely fastest first, and the units per
-second of each run of those that were tried."""
+second of those that were tried."""
 
 
 def _routes(state: RunState) -> Iterator[Tried]:
@@ -222,9 +224,9 @@ def _routes(state: RunState) -> Iterator[Tried]:
     known = solo_rates.tried_per_s(state.evidence.measured)
     for shares in routes_of(state.result.candidates).values():
         left = [share for share in _likely_first(shares) if share.route.key not in failed]
-        runs = {share.route.key: known.get((share.route.key, screened_as(share))) for share in left}
+        rates = {share.route.key: known.get((share.route.key, screened_as(share))) for share in left}
         if left:
-            yield left, {route: rates for route, rates in runs.items() if rates}
+            yield left, {route: rate for route, rate in rates.items() if rate is not None}
 
 
 def _likely_first(shares: Mapping[RouteKey, Share]) -> Sequence[Share]:
@@ -232,16 +234,7 @@ def _likely_first(shares: Mapping[RouteKey, Share]) -> Sequence[Share]:
     return sorted(shares.values(), key=lambda share: BITS_PER_WEIGHT[share.route.precision])
 
 
-def _first_runs(state: RunState, routes: Sequence[Tried]) -> Iterator[Phase | Absent]:
-    for shares, tried in routes:
-        for share in shares:
-            if share.route.key in tried or state.is_absent(share.route.label, "route"):
-                continue
-            why = _why_slower(state, share)
-            yield Absent(kind="route", name=share.route.label, reason=why) if why else screening_phase(share, 1)
-
-
-def _is_measured_first(shares: Sequence[Share], tried: Mapping[RouteKey, Sequence[float]]) -> bool:
+def _is_measured_first(shares: Sequence[Share], tried: Mapping[RouteKey, float]) -> bool:
     """Whether the likely fastest route is measured before the others are screened. The measurement of a server compares
     with no screening run: its rate is that of the arrivals."""
     return shares[0].route.key not in tried and (len(shares) == 1 or shares[0].scenario != "server")
@@ -263,44 +256,19 @@ def _why_slower(state: RunState, share: Share) -> str:
     return ""
 
 
-def _turns(state: RunState, routes: Sequence[Tried]) -> Sequence[Phase]:
-    """One more screening run of each route that may be the fastest of its suite on its device, in turns. Nothing if
-    each suite has its fastest route, or if too little of REPEATS_S is left."""
-    result = state.result
-    took_ns = {record.route.key: _took_ns(record) for record in result.records if record.scenario != "probe"}
-    own = dropwhile(lambda record: record.route.weight_class > (result.bits or 16), result.records)
-    repeated = [record for record in own if record.screening and record.run > 1]
-    left_ns = REPEATS_S[result.tier] * SECOND * len(result.devices) - sum(map(_took_ns, repeated))
-    phases: list[Phase] = []
-    for shares, tried in routes:
-        close = solo_rates.contenders(tried)
-        if len(close) > 1 and (turn_ns := sum(took_ns[route] for route in close)) <= left_ns:
-            left_ns -= turn_ns
-            of_route = {share.route.key: share for share in shares}
-            phases += [screening_phase(of_route[route], len(tried[route]) + 1) for route in close]
-    return phases
-
-
-def _took_ns(record: Record) -> int:
-    """The time of a screening run of the record's route, without the start of its worker."""
-    limits = screening_limits(record.route.tier)
-    search_ns = limits.search_ns if record.trials else 0
-    return (record.load_ns or 0) + limits.warmup_ns + search_ns + limits.max_ns
-
-
 class Solo(Stage):
     """The solo measurements, with the probes of their devices."""
 
     name = "solo"
 
     def solo(self, state: RunState) -> list[Phase]:
-        """The phases that measure the likely fastest route of each suite on each device and then, if another one is
-        faster by the medians of all runs, that one. If a route failed or proved invalid, the next one is taken; a route
-        that was measured needs no further phase."""
+        """The phases that measure the likely fastest route of each suite on each device. Then, as long as a screening
+        run was faster than what is measured, those that measure the route of the fastest one. A route that failed or
+        proved invalid does not count."""
         result = state.result
         planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
         wanted = {
-            shares[0].route.key if _is_measured_first(shares, tried) else solo_rates.contenders(tried)[0]
+            shares[0].route.key if _is_measured_first(shares, tried) else max(tried, key=lambda route: tried[route])
             for shares, tried in _routes(state)
         } - planned
         targets = {tuple(target) for _, *target in wanted}

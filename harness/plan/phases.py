@@ -181,20 +181,16 @@ def _precisions(
     return [each for its_class, each in best.items() if its_class >= bits]
 
 
-def screening_phase(share: Share, run: int) -> Phase:
-    """A screening run of a candidate's share. run: 1 for the first run of its route."""
-    key = f"screening{run if run > 1 else ''}.{share.key}"
-    update = {"key": key, "run": run, "limits": screening_limits(share.route.tier), "scenario": screened_as(share)}
-    return of_share(share.model_copy(update=update | {"rate_per_s": None}), "screening")
+def screening_phase(share: Share) -> Phase:
+    """The screening run of a candidate's share."""
+    limits = SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING
+    update = {"key": f"screening.{share.key}", "limits": limits, "scenario": screened_as(share), "rate_per_s": None}
+    return of_share(share.model_copy(update=update), "screening")
 
 
 def screened_as(share: Share) -> ScenarioName:
-    """The scenario of its screening runs: a search for the arrival rate takes minutes."""
+    """The scenario of its screening run: a search for the arrival rate takes minutes."""
     return "single-stream" if share.scenario == "server" else share.scenario
-
-
-def screening_limits(tier: Tier) -> Limits:
-    return SMOKE_SCREENING if tier == "smoke" else SCREENING
 
 
 def routes_of(candidates: Sequence[Phase]) -> Mapping[tuple[str, str], Mapping[RouteKey, Share]]:

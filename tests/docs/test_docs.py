@@ -20,7 +20,6 @@ from mixmark.harness.judge.energy import reading, total
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.machine import config
-from mixmark.harness.measure import stages
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.manifest import KINDS
@@ -143,11 +142,6 @@ def test_presets() -> None:
         assert (int(feeds), int(audits)) == (limit.min_feeds, limit.audits)
         assert half_width == ("none" if limit.half_width is None else f"{limit.half_width * 100:g} %")
         assert (scenarios == "all") == all_scenarios
-
-
-def test_the_time_for_close_routes() -> None:
-    smoke_s, edge_s, server_s = stages.REPEATS_S.values()
-    assert f"{smoke_s} s at the smoke tier, {edge_s} s at edge and {server_s} s at server" in " ".join(RULES.split())
 
 
 def test_gates() -> None:

@@ -112,6 +112,17 @@ def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
     assert "no_foreign_load" not in rules(six())
 
 
+def test_a_load_that_only_a_quick_check_met_disturbs_no_figure() -> None:
+    busy = six(busy_ns=round(1.9 * SECOND), own_ns=SECOND).records[0]
+    route = busy.route.model_copy(update={"adapter": "other"})
+    changes = {"key": "screening.a", "route": route, "screening": True, "phase": "screening.a"}
+    quick = busy.model_copy(update=changes)
+    quiet = six()
+    told = quiet.model_copy(update={"records": (*quiet.records, quick)})
+    assert (verdict(told), rules(told)) == (verdict(quiet), rules(quiet))
+    assert ("no_foreign_load", "screening.a") in [(each.rule, each.about) for each in judge(told).findings]
+
+
 def test_a_quota_is_named_before_what_it_explains_and_disturbs_nothing_by_itself() -> None:
     throttled = {"throttled_periods": 9, "throttled_ns": SECOND // 2}
     stopped = says("no_quota_throttling.much", "run", periods=45, lost_pct=25.0, machine="the machine", share=())

@@ -27,7 +27,6 @@ from mixmark.harness.contracts.schema import (
     Record,
     Result,
 )
-from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
@@ -36,7 +35,6 @@ from mixmark.harness.measure.stages import RunState
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
-from mixmark.reporters import figures
 from mixmark.reporters.summary import summary
 from tests.golden.sample import result
 
@@ -86,17 +84,16 @@ def went(
     before: Result,
     speeds: Mapping[str, float | Sequence[float]],
     audit: Audit | None = PASSED,
-    load_s: float = 2.5,
     flops: float = 0,
 ) -> Result:
-    """Every phase that has no record gets one. speeds: units per second by adapter or precision; several are the speeds
-    of its runs in turn, and 0 is a crash. flops: of each unit, also of the probes."""
+    """Every phase that has no record gets one. speeds: units per second by adapter or precision; a pair are the
+    speeds of its screening run and of its measurement, and 0 is a crash. flops: of each unit, also of the probes."""
     known = {record.phase for record in before.records}
     fresh = []
     for phase in (phase for phase in before.phases if phase.name not in known):
         (share,) = phase.shares
         speed = speeds.get(share.route.precision) or speeds[share.route.adapter]
-        speed = speed[share.run - 1] if isinstance(speed, Sequence) else speed
+        speed = speed[not share.limits.screening] if isinstance(speed, Sequence) else speed
         if not speed:
             crash = Failure(kind="crashed", message="so it is")
             about = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
@@ -111,7 +108,6 @@ def went(
             "batch": 1,
             "completions": done,
             "run": share.run,
-            "load_ns": round(load_s * SECOND),
             "screening": share.limits.screening,
             "feed_units": 4,
             "costs": (Cost(name="all", flops=flops, bytes=0, yields=4),) if flops else (),
@@ -134,22 +130,17 @@ def planned(after: Result) -> list[Phase]:
     return [each for each in steps if isinstance(each, Phase)]
 
 
-def tried(before: Result, speeds: Mapping[str, float | Sequence[float]], load_s: float = 2.5) -> Result:
-    """All runs before the mix. speeds: see `went`; the first run of the likely fastest route is its measurement."""
+def tried(before: Result, speeds: Mapping[str, float | Sequence[float]]) -> Result:
+    """All runs before the mix. speeds: see `went`."""
     after = before
     while phases := planned(after):
-        after = went(grown(after, *phases), speeds, load_s=load_s)
+        after = went(grown(after, *phases), speeds)
     return after
 
 
 def measured(after: Result) -> list[tuple[str, str]]:
     """(suite, adapter) of the routes that were measured, in order."""
     return [(suite, adapter) for purpose, suite, adapter, _ in told(after.phases) if purpose == "solo"]
-
-
-def turns(after: Result) -> list[str]:
-    """The adapters of the screening runs, in order."""
-    return [phase.shares[0].route.adapter for phase in after.phases if phase.purpose == "screening"]
 
 
 PAIR = target("torch", "bf16", dlrm=()), target("onnxruntime", "fp32", dlrm=())
@@ -250,57 +241,25 @@ def test_where_a_route_fails_its_audit_the_next_one_is_measured() -> None:
     assert ("llm", "onnxruntime") in measured(invalid), "a rule of integrity found it invalid"
 
 
-def test_close_routes_are_screened_in_turns_until_one_has_won_two_turns_more() -> None:
-    """The measurement of torch was lucky."""
-    after = tried(began(candidates(*PAIR)), {"torch": (7.2, 6.3, 6.4, 6.3), "onnxruntime": (7.0, 7.1, 7.3, 7.2)})
-    assert turns(after) == ["onnxruntime", *["torch", "onnxruntime"], *["onnxruntime", "torch"] * 2]
-    assert measured(after) == [("llm", "torch"), ("llm", "onnxruntime")]
-    clear = tried(began(candidates(*PAIR)), {"torch": (7, 7), "onnxruntime": (6.9, 6.5)})
-    assert turns(clear) == ["onnxruntime", "torch", "onnxruntime"]
-    assert measured(clear) == [("llm", "torch")]
-    assert not [each for each in contradictions(clear, SuiteClaims()) if "planned" in each], "runs have their numbers"
+def test_the_fastest_screening_run_is_measured_until_none_is_faster_than_a_measurement() -> None:
+    """The screening runs of onnxruntime and openvino were lucky."""
+    routes = candidates(*PAIR, target("openvino", "fp32", dlrm=()), target("acme", "fp32", dlrm=()))
+    speeds = {"torch": 7, "onnxruntime": (7.3, 6.8), "openvino": (7.5, 7.2), "acme": 6.9}
+    assert measured(tried(began(routes), speeds)) == [("llm", "torch"), ("llm", "openvino"), ("llm", "onnxruntime")]
+    faster = tried(began(routes), speeds | {"openvino": (7.5, 7.4)})
+    assert measured(faster) == [("llm", "torch"), ("llm", "openvino")]
+    assert not [each for each in contradictions(faster, SuiteClaims()) if "planned" in each]
+    assert {adapter for purpose, _, adapter, _ in told(faster.phases) if purpose == "screening"} == set(
+        ("onnxruntime", "openvino", "acme")
+    ), "each once"
+    even = tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 7})
+    assert measured(even) == [("llm", "torch")]
 
 
-def test_a_route_that_is_far_behind_is_screened_once() -> None:
-    routes = candidates(*PAIR, target("openvino", "fp16", dlrm=()))
-    after = tried(began(routes), {"torch": (7, 7.1), "onnxruntime": (6.9, 6.8), "openvino": (6,)})
-    assert turns(after) == ["openvino", "onnxruntime", "torch", "onnxruntime"]
-    assert turns(tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 6})) == ["onnxruntime"]
-
-
-def test_a_route_that_is_far_ahead_is_measured_at_once() -> None:
-    after = tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 8.1})
-    assert (turns(after), measured(after)) == (["onnxruntime"], [("llm", "torch"), ("llm", "onnxruntime")])
-
-
-def test_equal_routes_are_repeated_for_about_a_minute_and_the_median_decides() -> None:
-    equal = {"torch": (9, 7, 7, 7, 5), "onnxruntime": (8, 7.1, 7.1, 6, 7.1)}
-    after = tried(began(candidates(*PAIR)), equal)
-    run_s = 2.5 + 1 + 4  # loading, warm-up, window
-    assert len(turns(after)) == 1 + stages.REPEATS_S["edge"] // run_s
-    assert measured(after) == [("llm", "torch"), ("llm", "onnxruntime")]
-    two = candidates(target("torch", "bf16"), target("onnxruntime", "fp32"))
-    shared = tried(began(two), {"torch": 7, "onnxruntime": 7})
-    suites = [phase.shares[0].route.suite for phase in shared.phases if phase.shares[0].run > 1]
-    assert suites == ["llm", "llm", "dlrm", "dlrm"] * 2, "suites share the minute"
-    slow = tried(began(two), {"torch": 7, "onnxruntime": 7}, load_s=12.5)
-    suites = [phase.shares[0].route.suite for phase in slow.phases if phase.shares[0].run > 1]
-    assert suites == ["llm", "llm"], "35 s are one turn, and leave too little for another"
-    start = began(candidates(*PAIR))
-    several = start.model_copy(update={"devices": start.devices * 2})
-    assert len(turns(tried(several, equal | {"torch": 7, "onnxruntime": 7}))) == 1 + 16, "each device adds its minute"
-
-
-def test_the_latest_runs_of_two_routes_are_a_turn() -> None:
-    old, new = ("llm", "cpu:0", "torch", "bf16"), ("llm", "cpu:0", "torch", "int8")
-    assert solo_rates.contenders({old: (9, 9, 7, 7), new: (7.2, 7.3)}) == [old, new], "9 was long before"
-    assert solo_rates.contenders({old: (7, 7, 9, 9), new: (7.2, 7.3)}) == [old]
-
-
-def test_a_route_that_crashes_in_a_later_run_is_left_out() -> None:
-    after = tried(began(candidates(*PAIR)), {"torch": (7, 0), "onnxruntime": (6.9, 6.9)})
-    assert turns(after) == ["onnxruntime", "torch", "onnxruntime"]
-    assert measured(after) == [("llm", "torch"), ("llm", "onnxruntime")]
+def test_a_route_that_crashes_when_it_is_measured_is_left_out() -> None:
+    routes = candidates(*PAIR, target("openvino", "fp32", dlrm=()))
+    after = tried(began(routes), {"torch": 7, "onnxruntime": (7.4, 0), "openvino": 7.2})
+    assert measured(after) == [("llm", "torch"), ("llm", "onnxruntime"), ("llm", "openvino")]
 
 
 def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
@@ -337,15 +296,6 @@ def test_a_lower_class_keeps_what_was_found_before_the_first_phase() -> None:
     assert (low.found, [each.phase for each in low.meterings]) == ((first,), ["first.0"])
 
 
-def test_a_lower_class_takes_all_runs_over_and_has_a_minute_of_its_own() -> None:
-    high = tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 7})
-    more = candidates(target("torch", "bf16", "int8", dlrm=()), PAIR[1], bits=8)
-    low = plan.carried(high, 8, more, all_routes=False)
-    after = tried(low, {"int8": 7.5, "bf16": 7, "onnxruntime": 6})
-    again = [phase.name.split(".")[0] for phase in after.phases[len(low.phases) :]]
-    assert again[:5] == ["003", "004", "005", "screening2", "screening6"]
-
-
 def test_a_run_claims_no_weight_class_above_its_routes() -> None:
     routes = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
     screenings = went(began(routes), {"torch": 7}).model_copy(update={"bits": 8})
@@ -369,16 +319,3 @@ def test_a_screened_route_is_compared_with_the_runs_of_the_fastest() -> None:
     (line,) = summary(judged).suites
     assert (line.route, line.others) == ("torch bf16", "quick check: 1.40 × as fast as onnxruntime fp32")
     assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.runs[1].key]
-
-
-def test_the_screening_runs_of_a_route_are_shown_by_their_median() -> None:
-    judged = judge(tried(began(candidates(*PAIR)), {"torch": (7, 6.5, 7.2, 7), "onnxruntime": (6.8, 6.6, 6.4, 6.5)}))
-    (row,) = [row for row in judged.solos if row.status == "screened"]
-    assert (row.runs, row.units_per_s and row.units_per_s.half_width, figures.throughput(row)) == (
-        4,
-        None,
-        ("quick check", "6.55 tok/s", "median of 4 runs"),
-    )
-    (line,) = summary(judged).suites
-    assert line.others == "quick check: 1.07 × as fast as onnxruntime fp32"
-    assert len([each for each in judged.findings if each.rule == "screened"]) == 1, "one note for the route"

@@ -170,11 +170,11 @@ def precise(evidence: Evidence) -> Iterator[Finding]:
 
 
 @of_records.rule(
-    faster=note("only a quick check of seconds: another route was faster in it; --all-routes measures this one"),
+    faster=note("only a quick check of seconds: another route is faster; --all-routes measures this one"),
     only=note("only a quick check of seconds"),
 )
 def screened(evidence: Evidence) -> Iterator[Finding]:
-    """A route is measured no further if its screening runs were not the fastest of its suite on its device."""
+    """A route is measured no further if another one of its suite on its device was faster than its screening run."""
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
     code = "screened.faster" if evidence.result.finished else "screened.only"
     tried = {each.record.route.key: each.key for each in evidence.measured if each.record.screening}
