@@ -23,7 +23,7 @@ from mixmark.harness.resources import cgroups, cpus, memory
 from mixmark.harness.resources.files import MAX_TEXT, ROOT, line, table, text
 from mixmark.harness.worker.messages import package_versions, python_version
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 # Names, never patterns: nothing that could hold a secret may slip in.
 VARIABLES = """

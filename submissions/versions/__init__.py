@@ -21,17 +21,18 @@ CAPABILITIES = ("mixmark", "harness", "capabilities")
 
 
 def changed(result: Result) -> Reason | None:
-    """The first difference of a result's code from that of its version: of the core, and of the capabilities that the
-    result used. None if there is none."""
-    version, commit = result.system.mixmark, (result.system.git_commit or "")[:8]
-    known = {file.stem: file for file in FOLDER.glob("*.json")}
-    file = known.get(f"{version}-{commit}") or known.get(version)
-    if file is None:
-        return f"Mixmark {version}{commit and f' of commit {commit}'} is no known version"
+    """The first file that differs from the nearest known version, of the core and of the capabilities that the result
+    used. None if the result's code is a known version: its hashes say which, and not what it calls itself."""
     used = {None, *_used(result)}
-    differ = (path for path, _ in result.code.items() ^ json.loads(file.read_text("utf-8")).items())
-    first = min((path for path in differ if _capability(path) in used), default=None)
-    return first and f"{first} is not that of Mixmark {file.stem}"
+    nearest: list[str] | None = None
+    for file in sorted(FOLDER.glob("*.json")):
+        differ = result.code.items() ^ json.loads(file.read_text("utf-8")).items()
+        paths = sorted({path for path, _ in differ if _capability(path) in used})
+        if nearest is None or len(paths) < len(nearest):
+            nearest, version = paths, file.stem
+    if nearest is None:
+        return "no version is known"
+    return f"{nearest[0]} is not that of Mixmark {version}" if nearest else None
 
 
 def lists(code: Container[str], spec: str) -> bool:

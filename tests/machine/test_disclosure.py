@@ -177,6 +177,11 @@ def test_the_commit_is_found_without_git(tmp_path: Path, files: dict[str, str]) 
     assert disclosure.git_commit(laid_out(tmp_path, **files)) == COMMIT
 
 
+def test_the_commit_is_looked_for_in_the_checkout_of_the_module() -> None:
+    """It was looked for one folder too high once the module had moved, so that no result named its commit."""
+    assert Path(disclosure.__file__).resolve().relative_to(disclosure.CHECKOUT).parts[0] == "harness"
+
+
 @pytest.mark.parametrize("head", ["", "ref: ../../etc/os-release", "ref: refs/heads/none", "main", "ref: \x00"])
 def test_what_is_no_commit_is_none(tmp_path: Path, head: str) -> None:
     assert disclosure.git_commit(laid_out(tmp_path, **{".git__HEAD": head})) is None
