@@ -279,10 +279,12 @@ def _score(assessment: Assessment) -> str:
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
     names = figures.device_names(assessment.result)
     models = {device.id: device.name for device in assessment.result.devices if device.name and not device.on_host}
+    disturbed = {key for key, each in assessment.measured.items() if each.record.screening and each.disturbed}
     for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
         own = [row for row in assessment.solos if row.route.suite == suite]
         best = _best_routes(own, models)
-        yield _best_line(own, best, names) if best else _failed_line(own, names, assessment.findings)
+        undisturbed = [row for row in own if row.key not in disturbed]
+        yield _best_line(undisturbed, best, names) if best else _failed_line(own, names, assessment.findings)
 
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:

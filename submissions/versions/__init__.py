@@ -1,7 +1,7 @@
 """The known versions of Mixmark: the SHA-256 of each file that measures, in a JSON file for each version.
 
     0.1.0.json             a release
-    0.1.0-2822427e.json    the commit of a checkout
+    0.1.0-ff862a49.json    the commit of a checkout
 
 `scripts/version` writes them. No file of this package is in such a list, so a commit can hold its own.
 """

@@ -14,6 +14,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Audit,
     Completions,
+    Conditions,
     Cost,
     Device,
     Failure,
@@ -319,3 +320,11 @@ def test_a_screened_route_is_compared_with_the_runs_of_the_fastest() -> None:
     (line,) = summary(judged).suites
     assert (line.route, line.others) == ("torch bf16", "quick check: 1.40 × as fast as onnxruntime fp32")
     assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.runs[1].key]
+
+
+def test_a_disturbed_screening_run_compares_with_nothing() -> None:
+    after = tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 5})
+    beside = Conditions(begin_ns=0, end_ns=SECOND, cpus=1, stolen_ns=SECOND // 4)
+    records = [each.model_copy(update={"conditions": (beside,)}) if each.screening else each for each in after.records]
+    (line,) = summary(judge(after.model_copy(update={"records": tuple(records)}))).suites
+    assert (line.route, line.others) == ("torch bf16", "")
