@@ -27,7 +27,7 @@ import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.numbers import significant
+from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.plan.bound import EXACT, NOTHING, check_suites
 
 Question = Literal["cheapest", "most", "efficient"]
@@ -68,7 +68,7 @@ class Basis:
     at_most: float | None = None
     """The most units per second that the datasheet allows. None if there is none."""
     limit: str = ""
-    """What limits the bound. Empty for a declared rate."""
+    """What limits the bound, or the ratio to a measured kind. Empty for a declared rate."""
     memory_bytes: int = 0
     """The weights."""
 
@@ -100,10 +100,11 @@ class Kind:
     """The memory of each limited pool."""
     idle_watts: float | None = None
     price: float | None = None
+    rack_units: float | None = None
     owned: int = 0
     """The number that need not be bought."""
     declared: frozenset[str] = frozenset()
-    """The figures that the user declared: price, watts, slots."""
+    """The figures that the user declared: price, watts, rack units, slots."""
     assumption: Assumption | None = None
     """None if the kind was measured."""
     doubt: str = ""
@@ -133,6 +134,8 @@ class Retained:
     low: float = 1.0
     high: float = 1.0
     runs: int = 0
+    doubtful: int = 0
+    """The runs whose result has the verdict disturbed or unfinished."""
 
     def of(self, kind: Kind) -> Retained:
         """What a kind retains. A run that did more than its plan raises no figure that nobody measured."""
@@ -154,21 +157,29 @@ class Limits:
     """The demand: the lowest rate."""
     budget: float | None = None
     watts: float | None = None
+    rack_units: float | None = None
     hosts: int | None = None
     at_least: Mapping[str, int] = field(default_factory=dict)
     at_most: Mapping[str, int] = field(default_factory=dict)
 
-    def __str__(self) -> str:
-        """The limits in words."""
-        numbers = {
-            "mixes per hour": self.mixes_per_hour,
-            "budget": self.budget,
-            "watts": self.watts,
-            "hosts": self.hosts,
-            **{f"at least of {kind}": count for kind, count in self.at_least.items()},
-            **{f"at most of {kind}": count for kind, count in self.at_most.items()},
+    def named(self) -> Iterator[tuple[str, Limits]]:
+        """Each limit in words, and the limits without it."""
+        words: dict[str, str] = {
+            "mixes_per_hour": "{} mixes per hour",
+            "budget": "a budget of {}",
+            "watts": "a power of {} W",
+            "rack_units": "{} rack units",
         }
-        return ", ".join(f"{name}: {significant(number)}" for name, number in numbers.items() if number is not None)
+        for name, text in words.items():
+            if (value := getattr(self, name)) is not None:
+                blank: dict[str, Any] = {name: None}
+                yield text.format(significant(value)), replace(self, **blank)
+        if self.hosts is not None:
+            yield counted(self.hosts, "host"), replace(self, hosts=None)
+        for kind, count in self.at_least.items():
+            yield f"at least {count} of {kind}", replace(self, at_least=_without(self.at_least, kind))
+        for kind, count in self.at_most.items():
+            yield f"at most {count} of {kind}", replace(self, at_most=_without(self.at_most, kind))
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,8 @@ class Energy:
 
     per_kwh: float = 0.0
     years: float = 3.0
+    mean_load: float = 1.0
+    """The mean of a day's load, as a fraction of the load that was asked for."""
 
     @property
     def per_watt(self) -> float:
@@ -202,6 +215,7 @@ class Answer:
     price: float | None
     """The price of the bought devices."""
     energy_cost: float | None
+    rack_units: float | None
     gap: float | None
     """How much better another machine could be, as a fraction; 0 if proved optimal. None if nothing is proved."""
     not_considered: tuple[str, ...] = ()
@@ -216,6 +230,8 @@ class Planner:
     mix_units: Mapping[str, float]
     retained: Retained = Retained()
     energy: Energy | None = None
+    mip_gap: float = 0.0
+    """The solver's relative gap for stopping."""
 
     def answer(self, question: Question, limits: Limits) -> Answer:
         """The best machine. Raises UsageError if a suite runs on no kind, or if no machine keeps the limits."""
