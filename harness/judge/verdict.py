@@ -22,7 +22,6 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence
 from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, invalid, note, remedy, warning
-from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.interference import speed_drifts
 from mixmark.harness.judge.rules.quality import interval_known
@@ -221,9 +220,8 @@ def impossible(evidence: Evidence) -> Iterator[Finding]:
     """The mix was faster than the solo rates allow, by more than its interval and the intervals of the rates."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses.get(run.phase)
-        if diagnosis is not None and not diagnosis.bound_is_estimate and diagnosis.lowest_of_plan(run) > 1:
-            times = run.mixes_per_hour.estimate / (diagnosis.plan.bound_per_s * HOUR_S)
-            yield found("mix_bounded.much", times=times)
+        if diagnosis is not None and not diagnosis.bound_is_estimate and diagnosis.lowest_kappa(run) > 1:
+            yield found("mix_bounded.much", times=diagnosis.kappa.estimate)
             return
 
 

@@ -116,26 +116,11 @@ def _chosen(problem: _Problem, devices: Sequence[Device], power: Power | None) -
     return chosen, [part_of[id(rate)] for rate in chosen]
 
 
-def replan(
-    placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device], objective: Objective
-) -> Placement:
-    """Makes a plan for another objective from this plan's inputs."""
-    return place(
-        mix_units,
-        placement.rates,
-        devices,
-        objective,
-        pool_bytes=placement.pool_bytes,
-        host_fraction=placement.host_fraction,
-        power=_power(placement),
-    )
-
-
 def replanner(placement: Placement, devices: Sequence[Device]) -> Planner:
     """The planner that makes this plan again from observed rates. Memory is no constraint, since its suites are loaded.
 
     devices: the run's devices. A plan for some of its hosts knows the idle watts of their devices only."""
-    power = _power(placement)
+    power = Power(placement.idle_watts, placement.rest_watts) if placement.rest_watts is not None else None
     return partial(
         place,
         devices=[device for device in devices if power is None or device.id in power.idle_watts],
@@ -143,10 +128,6 @@ def replanner(placement: Placement, devices: Sequence[Device]) -> Planner:
         host_fraction=placement.host_fraction,
         power=power,
     )
-
-
-def _power(placement: Placement) -> Power | None:
-    return None if placement.rest_watts is None else Power(placement.idle_watts, placement.rest_watts)
 
 
 def predicted_watts(

@@ -262,6 +262,7 @@ def test_every_rule_that_can_warn_is_noticed_or_has_a_verdict_of_its_own() -> No
     assert warn - noticed == {
         "finished",
         "mix_complete",
+        "mix_bounded",
         "interval_known",
         "probed",
         "energy_complete",  # the score itself says which part of the machine is not metered

@@ -234,25 +234,16 @@ def mix_complete(evidence: Evidence) -> Iterator[Finding]:
 
 
 @of_mix.rule(
-    faster=warning(
-        "{phase}: {suite} on {device} was {times:.2f} times as fast in the mix as alone, so λ* counts its rate in the "
-        "mix: the machine was slow when it was measured alone, measure it again"
-    ),
     overlap=note("{phase}: κ is {kappa:.2f}: feeds that overlap did more than one at a time"),
     above=warning(
         "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low, measure "
         "them again"
     ),
-    noticed=warning("the solo rates do not fit the rates of the mix", "measure again"),
 )
 def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
-    """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
+    """No more was done than the solo rates allow."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses[run.phase]
-        for part in diagnosis.faster:
-            assert part.retained is not None  # it is faster than its solo rate
-            values = {"phase": run.phase, "suite": part.suite, "device": part.device}
-            yield found("mix_bounded.faster", **values, times=part.retained)
         kappa, lowest = diagnosis.kappa.estimate, diagnosis.lowest_kappa(run)
         if lowest > 1 and diagnosis.bound_is_estimate:
             yield found("mix_bounded.overlap", phase=run.phase, kappa=kappa)
