@@ -115,7 +115,7 @@ def test_a_quiet_mix_is_run_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        (LOADED, "other programs used 13 % of the machine"),
+        (LOADED, "other programs used up to 13 % of the machine"),
         (STOLEN, "the hypervisor gave 10 % of the CPU time of the machine to others"),
     ],
 )

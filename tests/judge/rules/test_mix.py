@@ -39,16 +39,6 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
     assert said(quality.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
 
 
-@pytest.mark.parametrize(
-    ("threads", "quota", "warned"), [(2, None, False), (1, None, True), (None, None, False), (16, 1.5, True)]
-)
-def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, quota: float | None, warned: bool) -> None:
-    told = one_run(WATTS_AT_THE_WALL)
-    system = told.system.model_copy(update={"cpu_threads": threads, "cpu_quota": quota})
-    found = said(quality.accelerators_fed, told.model_copy(update={"system": system}))
-    assert found == ([says("accelerators_fed", "run", threads=1, accelerators=1, needed=2)] if warned else [])
-
-
 def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
@@ -120,6 +110,7 @@ def test_a_mix_within_the_intervals_of_its_rates_is_bounded_and_kappa_is_as_unsu
 
 def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_low() -> None:
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.2))
+    assert judge(told).verdict.word == "disturbed"
     [(code, _, values)] = said(quality.mix_bounded, told)
     assert (code, values["phase"], round(values["kappa"], 1)) == ("mix_bounded.above", "mixed.1", 1.2)
     assert 1 < values["lowest"] < values["kappa"]
