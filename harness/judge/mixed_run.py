@@ -10,8 +10,8 @@ carried. A run on this machine alone has one host, whose name is empty.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -369,17 +369,6 @@ def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     fitting = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns)))
     blocks = fitting if fitting >= FEWEST_BLOCKS else 1
     return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
-
-
-def pace(
-    result: Result, mix: Mix, phase: Phase, edges_ns: Int64s, kept: Callable[[Record], npt.NDArray[np.bool_]]
-) -> Floats:
-    """[edges - 1], the mixes of a phase between neighbouring edges: the mean progress of all suites.
-
-    kept: [feeds] of a record, whether each may count."""
-    records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
-    counted = [each for record in records if (each := _counted(record, mix)) is not None]
-    return _pace(mix, [replace(each, kept=each.kept & kept(each.record)) for each in counted], edges_ns)
 
 
 def _pace(mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:
