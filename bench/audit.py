@@ -74,10 +74,10 @@ def kept(runner: Runner, feeds: Iterator[Feed]) -> str:
     extra_us = float(np.median(on[:, 1]) - np.median(off[:, 1])) / 1e3
     texts = [f"{extra_us:+.1f} µs a feed,"]
     for what, ratios in zip(("in flight", "and what follows"), (off / on).T, strict=True):
-        low, high = intervals.percentile_interval((ratios * 1e6).astype(np.int64), 0.5) or (0, 0)
-        middle = float(np.median(ratios))
-        verdict = "met" if middle >= GOAL else "not distinguishable" if high >= GOAL * 1e6 else "MISSED"
-        texts.append(f"{what} {middle:.4f} [{low / 1e6:.4f} to {high / 1e6:.4f}] {verdict}")
+        half = float(intervals.student_t(pair, 0.95)) * ratios.std(ddof=1) / math.sqrt(pair + 1)
+        middle = float(ratios.mean())
+        verdict = "met" if middle >= GOAL else "not distinguishable" if middle + half >= GOAL else "MISSED"
+        texts.append(f"{what} {middle:.4f} [{middle - half:.4f} to {middle + half:.4f}] {verdict}")
     return "  ".join([*texts, f"({pair + 1} pairs)"])
 
 

@@ -104,8 +104,6 @@ def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
         "MX": lambda machine: figures.estimate(machine.mixes_per_kwh, "mix/kWh"),
         "boundary": lambda machine: machine.boundary or UNKNOWN,
         "TX": lambda machine: figures.estimate(machine.mixes_per_hour, "mix/h"),
-        "time of a mix": lambda machine: _number(machine.s_per_mix, "s"),
-        "energy of a mix": lambda machine: _number(machine.kj_per_mix, "kJ"),
         "mean power": lambda machine: figures.prefixed(machine.watts, "W"),
     }
     relatives = {"MX": found.mixes_per_kwh, "TX": found.mixes_per_hour}
@@ -116,10 +114,6 @@ def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
             others = [UNKNOWN if ratio is None else relative(ratio) for ratio in relatives[name][1:]]
             table.append((f"{name} / {name} of {found.machines[0].label}", ["baseline", *others]))
     return [(name, values) for name, values in table if any(value != UNKNOWN for value in values)]
-
-
-def _number(value: float | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{significant(value)} {unit}"
 
 
 def date(created_utc: str) -> str:
@@ -216,18 +210,8 @@ def _floor(floor: NoiseFloor, last: ComparedMachine) -> str:
 
 
 def uncompared(found: MachineComparison) -> list[tuple[str, str, str]]:
-    """Everything that was not compared, with the reason. Equal reasons share a note. If two measurements differ in
-    several facts, the note names the first."""
-    return _merged(
-        (
-            missed.label,
-            _about(missed.about),
-            f"not alike in {missed.differing[0]}{' and more' if missed.differing[1:] else ''}"
-            if missed.differing
-            else missed.reason,
-        )
-        for missed in found.uncompared
-    )
+    """Everything that was not compared, with the reason. Equal reasons share a note."""
+    return _merged((missed.label, _about(missed.about), missed.reason) for missed in found.uncompared)
 
 
 def _about(label: str) -> str:
@@ -246,8 +230,6 @@ def _doubts(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
     for machine in found.machines:
         if machine.verdict not in ("solid", "fair"):
             yield machine.label, f"is {machine.verdict}", machine.verdict_reason
-        if machine.copy_of:
-            yield machine.label, f"is the same measurement as {machine.copy_of}", "its relative speed says nothing"
         if (why := machine.no_score or machine.no_efficiency) and any_mix:
             yield machine.label, "has no score" if machine.no_score else "has no MX", why
 
@@ -370,12 +352,9 @@ def _scores(found: MachineComparison, edge: float) -> Iterator[Group]:
 
 
 def _conditions(machine: ComparedMachine, unit: str) -> str:
-    """The conditions of a score, and the time or the energy of one mix."""
     conditions = [machine.mix or "", machine.grade or "", f"{machine.weight_class}-bit weights"]
     if unit == "mix/kWh":
-        conditions += [f"{machine.boundary}", f"{figures.significant(machine.kj_per_mix or 0)} kJ a mix"]
-    else:
-        conditions.append(f"{figures.significant(machine.s_per_mix or 0)} s a mix")
+        conditions.append(f"{machine.boundary}")
     return ", ".join(filter(None, conditions))
 
 

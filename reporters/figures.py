@@ -62,7 +62,7 @@ HOSTED = "Hosted services: not audited, and in no score"
 
 
 def throughput(row: Solo) -> tuple[str, ...]:
-    """(4.11 tok/s, ±1.2 % of 5 runs, median 4.10 tok/s), as far as it is known.
+    """(4.11 tok/s, ±1.2 % of 5 runs), as far as it is known.
 
     If the row has no throughput, or one that does not count, the status comes first: (quick check, 4.11 tok/s).
     """
@@ -74,8 +74,6 @@ def throughput(row: Solo) -> tuple[str, ...]:
         parts.append(half + (f" of {row.runs} runs" if several else ""))
     elif several:
         parts.append(f"interval of {row.runs} runs not known")
-    if several:
-        parts.append(f"median {rate(row.median_per_s, row.names.short)}")
     if row.batches:
         parts.append(f"batches of {', '.join(map(str, row.batches))}")
     return tuple(parts)

@@ -58,10 +58,6 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         )
     estimated = ", an estimate, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else ""
     proof = f"NOT PROVEN: {'; '.join(map(words, diagnosis.unproven))}" if diagnosis.unproven else PROVEN
-    if diagnosis.faster and not diagnosis.unproven:
-        proof = (
-            f"with the rates in the mix of {', '.join(f'{part.suite} on {part.device}' for part in diagnosis.faster)}"
-        )
     most = f"{significant(diagnosis.bound_per_hour.estimate)} mixes per hour{estimated}, {proof}"
     facts = [
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
@@ -73,8 +69,6 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         ("surplus", f"{figures.percent(run.surplus)} of the work, which no mix counts"),
         ("plan", _plan(diagnosis.plan, run)),
     ]
-    if diagnosis.other_plan is not None:
-        facts.append(("the other plan", _plan(diagnosis.other_plan, run)))
     if diagnosis.heterogeneity_gain is not None:
         gain = significant(diagnosis.heterogeneity_gain)
         facts.append(("heterogeneity gain", f"{gain} × the most that the {diagnosis.best_kind} devices alone allow"))

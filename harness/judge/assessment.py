@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mixmark.harness.contracts.figures import RAW, figure
-from mixmark.harness.contracts.schema import Absent, Finding, Rate, Result, Tier
+from mixmark.harness.contracts.schema import Absent, Finding, Result, Tier
 from mixmark.harness.judge import score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
@@ -193,17 +193,9 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> Evidence:
     """
     result = evidence.result
     runs = score.scored_runs(result, doubts, interference.disturbed_runs(evidence))
-    rates: Sequence[Rate] = ()
     if result.mix and runs:
-        invalid = voided(doubts)
-        plans = {phase.name: phase.placement for phase in result.phases if phase.placement}
-        known = {
-            run.phase: solo_rates.known(evidence, result.mix, invalid, run.phase, plans[run.phase].rates)
-            for run in runs
-        }
-        rates = solo_rates.solo(evidence, result.mix, invalid)
-        explained = diagnoses(result, result.mix, runs, rates, known)
-        evidence = replace(evidence, mixed_runs=runs, diagnoses=explained)
+        alone = solo_rates.alone(evidence, result.mix, voided(doubts))
+        evidence = replace(evidence, mixed_runs=runs, diagnoses=diagnoses(result, result.mix, runs, alone))
     unproven = [finding for diagnosis in evidence.diagnoses.values() for finding in diagnosis.unproven]
     return replace(evidence, score=score.score(result, runs, unproven))
 

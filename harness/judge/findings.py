@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from string import Formatter
 from typing import Any
 
@@ -31,21 +32,10 @@ class Says:
     """What the reader can do. Empty if no remedy is known."""
 
 
-def note(words: str, remedy: str = "") -> Says:
-    return Says("note", words, remedy)
-
-
-def warning(words: str, remedy: str = "") -> Says:
-    return Says("warning", words, remedy)
-
-
-def pending(words: str, remedy: str = "") -> Says:
-    return Says("pending", words, remedy)
-
-
-def invalid(words: str, remedy: str = "") -> Says:
-    return Says("invalid", words, remedy)
-
+note = partial(Says, "note")
+warning = partial(Says, "warning")
+pending = partial(Says, "pending")
+invalid = partial(Says, "invalid")
 
 CODES: dict[str, Says] = {}
 """What the findings of each declared code say."""

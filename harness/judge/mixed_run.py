@@ -10,8 +10,8 @@ carried. A run on this machine alone has one host, whose name is empty.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -98,17 +98,6 @@ def took_no_part(result: Result) -> tuple[Finding, ...]:
     )
 
 
-def lost(records: Iterable[Record], failed: Collection[str]) -> dict[str, list[Record]]:
-    """The hosts whose records all failed, each with its records. The only host of a run is never among them.
-
-    failed: the keys of the records that failed.
-    """
-    by_host: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_host[record.route.host].append(record)
-    return {host: own for host, own in sorted(by_host.items()) if host and all(each.key in failed for each in own)}
-
-
 def connection(result: Result, phase: str, host: str) -> Connection | None:
     """How the leading host reached another one during a phase."""
     return next((each for each in result.connections if (each.phase, each.host) == (phase, host)), None)
@@ -159,7 +148,6 @@ LARGEST_SURPLUS = 0.02
 
 declare(
     "mix_complete",
-    host_failed=invalid("{phase}: {host}: all of its parts failed: {failures}"),
     failed=invalid("{phase}: {suite} on {device}: {kind}: {message}{hint:hint}"),
     no_feed=warning("{phase}: {suite}: no feed finished"),
     unaudited=invalid("{phase}: {suite}: it was not audited: {why:exempt}"),
@@ -383,17 +371,6 @@ def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
 
 
-def pace(
-    result: Result, mix: Mix, phase: Phase, edges_ns: Int64s, kept: Callable[[Record], npt.NDArray[np.bool_]]
-) -> Floats:
-    """[edges - 1], the mixes of a phase between neighbouring edges: the mean progress of all suites.
-
-    kept: [feeds] of a record, whether each may count."""
-    records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
-    counted = [each for record in records if (each := _counted(record, mix)) is not None]
-    return _pace(mix, [replace(each, kept=each.kept & kept(each.record)) for each in counted], edges_ns)
-
-
 def _pace(mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:
     by_suite = [_mixes_by_block(suite, mix, counted, edges_ns) for suite in mix.units]
     return np.asarray(np.stack(by_suite, axis=1).mean(axis=1))
@@ -437,16 +414,11 @@ def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, 
 def _problems(
     phase: str, suites: Sequence[SuiteProgress], records: Sequence[Record], doubts: Sequence[Finding]
 ) -> Iterator[Finding]:
-    """A record is invalid, a device or a host failed, or a suite has no unit that counts."""
-    faults = {record.key: fault for record in records if (fault := _fault(record))}
-    lost_hosts = lost(records, faults)
-    for host, own in lost_hosts.items():
-        failures = dict.fromkeys(f"{faults[record.key].kind}: {faults[record.key].message}" for record in own)
-        yield found("mix_complete.host_failed", phase=phase, host=host, failures=tuple(failures))
-    explained = {record.route.suite for own in lost_hosts.values() for record in own}
+    """A record is invalid, a device failed, or a suite has no unit that counts."""
+    explained = set()
     for record in records:
         problems = [each for each in doubts if each.about == record.key and each.voids]
-        if (fault := faults.get(record.key)) and record.route.host not in lost_hosts:
+        if fault := _fault(record):
             part = {"phase": phase, "suite": record.route.suite, "device": record.route.device}
             problems.append(
                 found("mix_complete.failed", **part, kind=fault.kind, message=fault.message, hint=fault.hint)

@@ -52,7 +52,7 @@ declare(
     edges=note("the slowest meter had {periods:.4g} periods of {needed}"),
     own_mix=note("{mix} is a mix of one's own"),
     unknown_mix=note("{mix} is none of the mixes that this version knows"),
-    smoke=note("the smoke tier shows that everything works"),
+    smoke=note("the smoke tier only shows that everything works", "--tier edge measures"),
     beside=note("{mix} is published beside the ranked mix of its tier"),
 )
 

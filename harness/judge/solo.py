@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
@@ -130,8 +129,6 @@ class Solo:
     """None if it was not measured, or only in part; the findings say why."""
     runs: int = 1
     """The runs that the rate is over."""
-    median_per_s: float | None = None
-    """The median rate of several runs."""
     batches: tuple[int, ...] = ()
     """The batches that several runs chose, if they differ."""
     planned: Annotated[Hashable, Field(exclude=True)] = field(default=None, metadata=RAW)
@@ -316,7 +313,6 @@ def merged(runs: Sequence[Solo]) -> Solo:
     return replace(
         typical,
         units_per_s=over_runs(rates),
-        median_per_s=median(rates),
         batches=tuple(batches) if len(batches) > 1 else (),
     )
 

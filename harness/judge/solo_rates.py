@@ -1,13 +1,12 @@
 """Rates for the plan: of the screening runs, to choose routes, and of the solo measurements, to place the mix.
 
-A plan needs the rate and the watts of each route, the idle power, and the host time of accelerators. A mixed run may
-show that one of these rates is too low.
+A plan needs the rate and the watts of each route, the idle power, and the host time of accelerators.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from statistics import median
 from typing import Any
 
@@ -18,7 +17,7 @@ from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.solo import Solo
-from mixmark.harness.judge.statistics.timestamps import most_in_flight, rate_per_s
+from mixmark.harness.judge.statistics.timestamps import rate_per_s
 from mixmark.harness.plan.bound import bound, each_once, fastest
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
@@ -39,54 +38,14 @@ def tried_per_s(measured: Iterable[Measurement]) -> dict[tuple[RouteKey, Scenari
 
 
 def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
-    """The rates of `solo` with their intervals."""
-    return tuple(_measured_alone(*each) for each in _solo(evidence, mix, invalid).values())
-
-
-def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
-    """The best solo rate of every route of the mix's suites, from feeds within the limits of the mix.
+    """The best solo rate of every route of the mix's suites with its interval, from feeds within the limits of the mix.
 
     invalid: keys of records that are invalid by an integrity rule; neither they nor records that failed their audit
     count. If confirmation runs measured routes once more for the plan, only these runs count.
     """
-    return tuple(rate for rate, _ in _solo(evidence, mix, invalid).values())
-
-
-def known(
-    evidence: Evidence, mix: Mix, invalid: Collection[str], phase: str, planned: Sequence[Rate]
-) -> tuple[BestRate, ...]:
-    """The best rate of each route of a plan after a mixed phase of it.
-
-    A device can do alone what it did beside others. A solo rate that the mixed run exceeds by more than both intervals
-    was measured while the machine was slow, so the rate in the mixed run replaces it.
-    """
-    alone = _solo(evidence, mix, invalid)
-    beside = {
-        each.record.route.key: (rate, each)
-        for each in evidence.measured
-        if each.record.phase == phase and counts(each, invalid)
-        for rate in [observed(each, mix.limits.get(each.record.route.suite, ServiceLimits()))]
-        if rate
-    }
-    found = []
-    for rate in planned:
-        key = rate.suite, rate.device, rate.adapter, rate.precision
-        in_mix = beside.get(key)
-        best = _measured_alone(rate, alone[key][1] if key in alone else None)
-        if in_mix and key in alone and not _overlaps_more(in_mix[1], alone[key][1]):
-            faster = rate.model_copy(update={"units_per_s": in_mix[0].units_per_s * best.in_flight})
-            reached = _estimate(faster, in_mix[1])
-            if reached.ends[0] > best.units_per_s.ends[1]:
-                best = BestRate(faster, reached, True, best.in_flight)
-        found.append(best)
-    return tuple(found)
-
-
-def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteKey, tuple[Rate, Measurement]]:
-    result = evidence.result
-    once_more = {phase.name for phase in result.phases if phase.purpose == "confirmation"}
-    once_more &= {record.phase for record in result.records}
-    rated: list[tuple[Rate, Measurement]] = []
+    once_more = {phase.name for phase in evidence.result.phases if phase.purpose == "confirmation"}
+    once_more &= {record.phase for record in evidence.result.records}
+    rated: list[BestRate] = []
     for each in evidence.measured:
         record = each.record
         if record.scenario in ("mixed", "server") or record.screening or record.route.suite not in mix.units:
@@ -94,34 +53,22 @@ def _solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> dict[RouteK
         if (once_more and record.phase not in once_more) or not counts(each, invalid):
             continue
         if rate := observed(each, mix.limits.get(record.route.suite, ServiceLimits())):
-            rated.append((rate, each))
-    return fastest(rated, lambda pair: pair[1].record.route.key, lambda pair: pair[0].units_per_s)
+            half_width = each.interval.half_width if each.interval else None
+            within = Estimate.within(rate.units_per_s, UNSURE if half_width is None else half_width)
+            begin_ns, end_ns = each.bracket_ns
+            in_flight = each.in_flight_ns / (end_ns - begin_ns) if end_ns > begin_ns else 1.0
+            rated.append(BestRate(rate, within, in_flight))
+    return tuple(fastest(rated, lambda best: best.rate.key, lambda best: best.rate.units_per_s).values())
+
+
+def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
+    """The rates of `alone` without their intervals."""
+    return tuple(best.rate for best in alone(evidence, mix, invalid))
 
 
 def counts(each: Measurement, invalid: Collection[str]) -> bool:
-    """Whether its rate may be planned with. invalid: as in `solo`."""
+    """Whether its rate may be planned with. invalid: as in `alone`."""
     return each.key not in invalid and each.record.audited
-
-
-def _measured_alone(rate: Rate, each: Measurement | None) -> BestRate:
-    """The rate of a route with the interval of its solo measurement, if it is known."""
-    return BestRate(rate, _estimate(rate, each), in_mix=False, in_flight=_in_flight(each) if each else 1.0)
-
-
-def _estimate(rate: Rate, each: Measurement | None) -> Estimate:
-    """The rate with the interval of its measurement."""
-    known = each.interval.half_width if each and each.interval else None
-    return Estimate.within(rate.units_per_s, UNSURE if known is None else known)
-
-
-def _in_flight(each: Measurement) -> float:
-    begin_ns, end_ns = each.bracket_ns
-    return each.in_flight_ns / (end_ns - begin_ns) if end_ns > begin_ns else 1.0
-
-
-def _overlaps_more(one: Measurement, other: Measurement) -> bool:
-    """Whether a device that runs several feeds at a time ran more of them at once. Their rates do not compare."""
-    return most_in_flight(one.completions) > most_in_flight(other.completions)
 
 
 def observed(each: Measurement, limits: ServiceLimits) -> Rate | None:

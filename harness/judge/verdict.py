@@ -16,16 +16,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Finding, FindingValue
-from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence
-from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, invalid, note, remedy, warning
-from mixmark.harness.judge.mixed_run import HOUR_S
+from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
+from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, note, remedy, warning
 from mixmark.harness.judge.rules import registered
-from mixmark.harness.judge.rules.interference import speed_drifts
-from mixmark.harness.judge.rules.quality import interval_known
+from mixmark.harness.judge.rules.interference import Share, loaded_much, speed_drifts, stolen_much, throttled_much
+from mixmark.harness.judge.rules.quality import interval_known, mix_bounded
 from mixmark.harness.judge.score import Score, figures, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
@@ -69,23 +69,15 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
 
-declare(
-    "finished",
-    going_on=warning("the run is still going on"),
-    stopped=warning("the run was interrupted", "continue it with --resume"),
-    nothing=invalid("nothing was measured"),
-)
-
-
 def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Solo], exit_code: int) -> Verdict:
     """The verdict over all findings.
 
     solos: the solo measurements over their runs. exit_code: of the command.
     """
     if evidence.result.live:
-        return Verdict("unfinished", (found("finished.going_on"),))
+        return Verdict("unfinished", (found("finished.live"),))
     if exit_code == 130:
-        return Verdict("unfinished", (found("finished.stopped"),))
+        return Verdict("unfinished", (found("finished.interrupted"),))
     if exit_code:
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (found("finished.nothing"),))
     if much := disturbances(evidence):
@@ -137,71 +129,36 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
     return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
 
 
-declare(
-    "no_quota_throttling",
-    much=warning(
-        "the CPU quota ran out in up to {periods:counted period} of a measurement and kept {lost_pct:.0f} % of the CPU "
-        "time of {machine} from it{share:share}",
-        "raise the quota",
-    ),
-)
-
-
 def throttled(evidence: Evidence) -> Iterator[Finding]:
     """A CPU quota kept more time from a measurement than other programs used. It is a setting of the machine and
     disturbs no figure, but it explains why a figure is disturbed."""
-    lost = [
-        measured.throttled_fraction if measured.throttled_fraction > measured.foreign_fraction else 0.0
-        for measured in evidence.counted
-    ]
-    if (most := max(lost, default=0.0)) > MUCH_THROTTLED:
-        worst = evidence.counted[lost.index(most)]
-        values: dict[str, FindingValue] = {
-            "periods": worst.total("throttled_periods") or 0,
-            "lost_pct": most * 100,
-            "machine": worst.machine,
-        }
-        yield found(
-            "no_quota_throttling.much", **values, share=_share([fraction > MUCH_THROTTLED for fraction in lost])
-        )
 
+    def lost(measured: Measurement) -> float:
+        return measured.throttled_fraction if measured.throttled_fraction > measured.foreign_fraction else 0.0
 
-declare("no_foreign_load", much=warning("other programs used up to {used_pct:.0f} % of {machine}{share:share}", AGAIN))
+    yield from _worst(evidence, lost, MUCH_THROTTLED, throttled_much)
 
 
 def loaded(evidence: Evidence) -> Iterator[Finding]:
     """Other programs used much of the machine."""
-    used = [(measured.foreign_fraction, measured.machine) for measured in evidence.counted if measured.foreign_cores]
-    most, machine = max(used, default=(0.0, ""))
-    if most > MUCH_FOREIGN:
-        share = _share([fraction > MUCH_FOREIGN for fraction, _ in used])
-        yield found("no_foreign_load.much", used_pct=most * 100, machine=machine, share=share)
-
-
-declare(
-    "no_steal_time",
-    much=warning(
-        "the hypervisor gave up to {stolen_pct:.0f} % of the CPU time of {machine} to others{share:share}",
-        "run again when the host is quiet",
-    ),
-)
+    yield from _worst(evidence, lambda measured: measured.foreign_fraction, MUCH_FOREIGN, loaded_much)
 
 
 def stolen(evidence: Evidence) -> Iterator[Finding]:
     """The hypervisor gave much of the CPUs' time to others."""
-    taken = [(measured.stolen_fraction, measured.machine) for measured in evidence.counted if measured.stolen]
-    most, machine = max(taken, default=(0.0, ""))
-    if most > MUCH_STOLEN:
-        share = _share([fraction > MUCH_STOLEN for fraction, _ in taken])
-        yield found("no_steal_time.much", stolen_pct=most * 100, machine=machine, share=share)
+    yield from _worst(evidence, lambda measured: measured.stolen_fraction, MUCH_STOLEN, stolen_much)
 
 
-declare(
-    "on_mains",
-    much=warning(
-        "the machine ran on its battery, which no meter at the wall sees{share:share}", "plug it in and measure again"
-    ),
-)
+def _worst(
+    evidence: Evidence,
+    fraction: Callable[[Measurement], float],
+    limit: float,
+    finding: Callable[[Measurement, str, Share], Finding],
+) -> Iterator[Finding]:
+    """The finding about the measurement that lost the largest fraction, with how many lost more than the limit."""
+    lost = [fraction(measured) for measured in evidence.counted]
+    if (most := max(lost, default=0.0)) > limit:
+        yield finding(evidence.counted[lost.index(most)], "", _share([each > limit for each in lost]))
 
 
 def unplugged(evidence: Evidence) -> Iterator[Finding]:
@@ -211,23 +168,9 @@ def unplugged(evidence: Evidence) -> Iterator[Finding]:
         yield found("on_mains.much", share=_share(hit))
 
 
-declare(
-    "mix_bounded",
-    much=warning("the mix did {times:.2f} times what its devices alone allow, so those were slowed down", AGAIN),
-)
-
-
 def impossible(evidence: Evidence) -> Iterator[Finding]:
     """The mix was faster than the solo rates allow, by more than its interval and the intervals of the rates."""
-    for run in evidence.runs:
-        diagnosis = evidence.diagnoses.get(run.phase)
-        if diagnosis is not None and not diagnosis.bound_is_estimate and diagnosis.lowest_of_plan(run) > 1:
-            times = run.mixes_per_hour.estimate / (diagnosis.plan.bound_per_s * HOUR_S)
-            yield found("mix_bounded.much", times=times)
-            return
-
-
-declare("speed_stable", much=warning("the machine's speed drifted by {drift:change} during the run", AGAIN))
+    yield from islice((each for each in mix_bounded(evidence) if each.severity == "warning"), 1)
 
 
 def drifted(evidence: Evidence) -> Iterator[Finding]:
@@ -299,7 +242,6 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Findin
 
 declare(
     "score_graded",
-    tier=note("the smoke tier only shows that everything works", "--tier edge measures"),
     bracket=note("the window was too short for this machine: the score is known as a range only", "{longer}"),
     one_run=note("one run of the mix does not show how far runs differ", "--preset ranked makes three runs of the mix"),
     wide=note("the score is known to ±{widest_pct:.0f} %"),
@@ -311,7 +253,7 @@ declare(
 def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
-        yield found("score_graded.tier")
+        yield found("score_graded.smoke")
     yield from _missing_in_score(evidence.score) if evidence.score else _missing_in_solos(solos)
 
 
@@ -356,7 +298,5 @@ def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
     return found("score_graded.solid", runs=runs, widest_pct=SOLID_HALF_WIDTH * 100)
 
 
-def _share(hits: Sequence[bool]) -> tuple[int, int] | tuple[()]:
-    """How many of several measurements a reason is about. Empty if it is about the whole run, or the only
-    measurement."""
+def _share(hits: Sequence[bool]) -> Share:
     return (sum(hits), len(hits)) if any(hits) and len(hits) > 1 else ()

@@ -315,6 +315,6 @@ def of_mix(
 def share_of(result: Result, rate: Rate) -> Share:
     """The solo share of the route with this rate."""
     for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
-        if share.route.key == (rate.suite, rate.device, rate.adapter, rate.precision):
+        if share.route.key == rate.key:
             return share
     raise ValueError(f"no solo phase measures {rate.suite} on {rate.device} by {rate.adapter}")

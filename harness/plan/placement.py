@@ -116,26 +116,11 @@ def _chosen(problem: _Problem, devices: Sequence[Device], power: Power | None) -
     return chosen, [part_of[id(rate)] for rate in chosen]
 
 
-def replan(
-    placement: Placement, mix_units: Mapping[str, float], devices: Sequence[Device], objective: Objective
-) -> Placement:
-    """Makes a plan for another objective from this plan's inputs."""
-    return place(
-        mix_units,
-        placement.rates,
-        devices,
-        objective,
-        pool_bytes=placement.pool_bytes,
-        host_fraction=placement.host_fraction,
-        power=_power(placement),
-    )
-
-
 def replanner(placement: Placement, devices: Sequence[Device]) -> Planner:
     """The planner that makes this plan again from observed rates. Memory is no constraint, since its suites are loaded.
 
     devices: the run's devices. A plan for some of its hosts knows the idle watts of their devices only."""
-    power = _power(placement)
+    power = Power(placement.idle_watts, placement.rest_watts) if placement.rest_watts is not None else None
     return partial(
         place,
         devices=[device for device in devices if power is None or device.id in power.idle_watts],
@@ -143,10 +128,6 @@ def replanner(placement: Placement, devices: Sequence[Device]) -> Planner:
         host_fraction=placement.host_fraction,
         power=power,
     )
-
-
-def _power(placement: Placement) -> Power | None:
-    return None if placement.rest_watts is None else Power(placement.idle_watts, placement.rest_watts)
 
 
 def predicted_watts(
@@ -260,16 +241,15 @@ class _Problem:
         yield "mixes", ""
         yield from (("resident", k) for k in self._budgeted(*self.short))
         yield from (("used", id) for id in dict.fromkeys((*self.helped, *self.exclusive)))
-        yield from (("free", id) for id in self.hosts if self._crowd(id) > 1)
 
     @property
     def binds(self) -> bool:
         """Whether memory, host threads or shared silicon may keep the plan below the bound."""
         return bool(self.short or self.helped or self.claims)
 
-    def _crowd(self, id: str) -> float:
-        """The fraction of a CPU device's time for the host threads of all accelerators of its host."""
-        return self.host_fraction * len(self.hosts[id])
+    def _thread(self, id: str) -> float:
+        """The fraction of a CPU device's time for the host threads of an accelerator; of all accelerators at most 1."""
+        return min(self.host_fraction, 1 / max(1, len(self.hosts[id])))
 
     def _budgeted(self, *pools: str) -> list[int]:
         return [k for k, rate in enumerate(self.rates) if self.pools[k] in pools and rate.memory_bytes]
@@ -289,14 +269,8 @@ class _Problem:
                 yield time | {at["used", id]: -1.0}, -math.inf, 0
             if id in self.helped:
                 continue
-            if id not in self.hosts:
-                yield time, -math.inf, 1
-            elif self._crowd(id) <= 1:
-                yield time | {at["used", each]: self.host_fraction for each in self.hosts[id]}, -math.inf, 1
-            else:  # where more threads are needed than there are, the host computes nothing
-                yield time | {at["free", id]: -1.0}, -math.inf, 0
-                taken = {at["used", each]: self.host_fraction for each in self.hosts[id]}
-                yield time | taken | {at["free", id]: self._crowd(id) - 1}, -math.inf, self._crowd(id)
+            threads = {at["used", each]: self._thread(id) for each in self.hosts.get(id, ())}
+            yield time | threads, -math.inf, 1
         for claim in self.claims:
             yield {at["used", id]: 1.0 for id in claim}, -math.inf, 1
         for pool in self.short:
@@ -356,9 +330,9 @@ class _Problem:
                 broken |= {("resident", k) for k in self._budgeted(pool)}
         for cpu, helped in self.hosts.items():
             time = sum(parts[k] for k in self.of[cpu])
-            taken = self.host_fraction * sum(any(parts[k] for k in self.of[id]) for id in helped)
-            if time and time + taken > 1 + EXACT:
-                broken |= {name for name in self.columns if name[0] in ("used", "free")}
+            taken = self._thread(cpu) * sum(any(parts[k] for k in self.of[id]) for id in helped)
+            if time + taken > 1 + EXACT:
+                broken |= {("used", id) for id in helped}
         return broken
 
     def _explain(self) -> None:

@@ -370,9 +370,9 @@ def test_the_figure_of_a_screening_run_does_not_look_like_a_measurement() -> Non
 
 def test_a_repeated_mix_is_told_in_one_line() -> None:
     player = Player()
-    player.notify(Planned((), ("mix1", found("no_foreign_load.run", used_pct=12, machine="the machine"))))
+    player.notify(Planned((), ("mix1", found("no_foreign_load.much", used_pct=12, machine="the machine", share=()))))
     [line] = " ".join(player.lines).split("[  0 %] ")[1:]
-    words = "mix1 was disturbed, so the mix is run once more: other programs used 12 % of the machine"
+    words = "mix1 was disturbed, so the mix is run once more: other programs used up to 12 % of the machine"
     assert " ".join(line.split()) == words
 
 

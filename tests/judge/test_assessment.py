@@ -13,7 +13,6 @@ from mixmark.harness.judge import mixed_run, score
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.statistics import intervals
-from mixmark.harness.plan import bound, placement
 from mixmark.reporters import report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import closed_loop, record, result, sample
@@ -37,27 +36,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     count(score, "score", "score")
     count(registered, "findings", "rules")
-    count(bound, "bound", "bound")
-    count(placement, "bound", "bound")
-    count(placement._Problem, "solve", "integer program")
     count(intervals, "other_level", "intervals")
     count(mixed_run, "other_level", "intervals")
     return counted
 
 
 def test_one_report_of_five_runs_concludes_once(calls: Counter[str]) -> None:
-    """Five runs of one plan, no cell is long enough to tell whether it is steady: one look at the window of each run.
-
-    The plan is diagnosed once: the bound of each of two kinds of device, and the plan for the other objective, which
-    ends with a bound of its own. That plan is a sequence of integer programs.
-    """
+    """Five runs, no solo window is long enough to tell whether it is steady: one look at the window of each run."""
     five = one_run(WATTS_AT_THE_WALL, runs=RUNS)
     calls.clear()  # of what made the result up
     told = report.full(judge(five))
     assert "mixed.5" in told
-    programs = calls.pop("integer program")
-    assert calls == {"score": 1, "rules": 3, "bound": 3, "intervals": RUNS}
-    assert programs <= RUNS
+    assert calls == {"score": 1, "rules": 3, "intervals": RUNS}
 
 
 def test_a_window_is_looked_at_once(calls: Counter[str]) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.judge.solo import best, by_suite, merged, solos
+from mixmark.harness.judge.solo import best, by_suite, solos
 from tests.fakes.solos import solo
 
 
@@ -46,9 +45,3 @@ def test_the_best_is_asked_for_by_anything_and_the_first_of_equals_wins() -> Non
         "cpu:1": "c",
     }
     assert best([], by_suite) == {}
-
-
-def test_screening_runs_have_their_median_and_no_interval() -> None:
-    runs = [solo(f"k{run}", rate, run=run, status="screened") for run, rate in enumerate((1.0, 4.0, 2.0, 3.0), 1)]
-    found = merged(runs)
-    assert (found.units_per_s, found.runs, found.status) == (Estimate(2.5), 4, "screened")

@@ -115,8 +115,8 @@ def test_a_quiet_mix_is_run_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        (LOADED, "other programs used 13 % of the machine"),
-        (STOLEN, "the hypervisor gave 10 % of the CPU time of the machine to others"),
+        (LOADED, "other programs used up to 13 % of the machine"),
+        (STOLEN, "the hypervisor gave up to 10 % of the CPU time of the machine to others"),
     ],
 )
 def test_a_disturbed_mix_is_run_again_and_only_the_quiet_one_counts(
@@ -159,7 +159,7 @@ def test_a_machine_that_is_never_quiet_keeps_no_run_going(tmp_path: Path) -> Non
     assert found.verdict.word == "disturbed"
     assert found.score is not None and len(found.score.counted()) == 3
     assert found.score.unranked[-1].code == "no_foreign_load.much"
-    assert found.score.unranked[-1].values["share"] == (6, 6)
+    assert found.score.unranked[-1].values["share"] == (6, 8), "two solo records were not watched"
 
 
 def test_two_of_five_disturbed_runs_are_repeated_after_the_others(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_a_verdict_says_what_it_rests_on() -> None:
 
 def test_equal_reasons_of_what_is_not_compared_share_a_note() -> None:
     text = " ".join(comparison.console(beside(sample(), on_another_machine(sample()))).split())
-    assert text.count("not alike in device model: Acme Quartz 9000 and Basalt cpu and more") == 1
+    assert text.count("not alike in device model: Acme Quartz 9000 and Basalt cpu; device state:") == 1
     assert "; and 5 more" in text
 
 

@@ -41,7 +41,7 @@ def stages_alone(state: RunState) -> list[Phase]:
     }
     bundle = Mix(name=pipeline.name, tier=state.result.tier, units=dict.fromkeys(samples, 1.0))
     fastest = fastest_routes(solo_rates.solo(state.evidence, bundle, state.invalid))
-    lacking = [rate for rate in fastest if (rate.suite, rate.device, rate.adapter, rate.precision) not in planned]
+    lacking = [rate for rate in fastest if rate.key not in planned]
     return [_alone(state.result, rate, samples[rate.suite]) for rate in lacking]
 
 

@@ -184,6 +184,11 @@ class Rate(Fact):
     memory_bytes: int | None = Field(default=None, ge=0)
     """The resident memory while the suite is loaded."""
 
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The key of its route: see `Route.key`."""
+        return self.suite, self.device, self.adapter, self.precision
+
 
 class Placement(Fact):
     """The plan of a mixed phase: the fraction of each device's time for each suite, and the dual proof.

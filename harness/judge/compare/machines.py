@@ -27,7 +27,6 @@ from mixmark.harness.judge.compare.solo import (
     work_of,
 )
 from mixmark.harness.judge.findings import in_full
-from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J
 from mixmark.harness.judge.solo import Solo, best
 
 
@@ -45,8 +44,6 @@ class ComparedMachine(Provenance):
     verdict_reason: str
     cpu_flags: tuple[str, ...]
     """The instruction-set extensions, which tell processors apart whose hypervisor names them alike."""
-    copy_of: str | None = None
-    """The label of an earlier result that is the same measurement, such as a copy of its folder."""
     mix: str | None = None
     mixes_per_hour: Estimate | None = None
     """TX."""
@@ -63,18 +60,6 @@ class ComparedMachine(Provenance):
     """Why there is no TX."""
     no_efficiency: Reason | None = None
     """Why there is no MX although there is TX."""
-
-    @property
-    @figure
-    def s_per_mix(self) -> float | None:
-        """Seconds for one mix."""
-        return HOUR_S / self.mixes_per_hour.estimate if self.mixes_per_hour else None
-
-    @property
-    @figure
-    def kj_per_mix(self) -> float | None:
-        """Kilojoules for one mix."""
-        return KWH_J / 1000 / self.mixes_per_kwh.estimate if self.mixes_per_kwh else None
 
 
 @dataclass(frozen=True)
@@ -192,7 +177,7 @@ def compare_machines(given: Sequence[tuple[str, Sequence[Assessment]]]) -> Machi
         verdicts[side.label] = tuple(test for test in tests if isinstance(test, Comparison))
         uncompared += [test for test in tests if isinstance(test, Uncompared)]
     return MachineComparison(
-        machines=tuple(_copies_named(sides)),
+        machines=tuple(side.machine for side in sides),
         mixes_per_hour=tuple(relatives["TX"]),
         mixes_per_kwh=tuple(relatives["MX"]),
         rows=tuple(_row(work, sides, fastest) for work in works),
@@ -223,14 +208,6 @@ def _side(label: str, name: str, assessments: tuple[Assessment, ...]) -> _Side:
     typical = _median(assessments)
     machine = _machine(label, name, len(assessments), typical)
     return _Side(label, assessments, solo_measurements(assessments, label), machine)
-
-
-def _copies_named(sides: Sequence[_Side]) -> Iterator[ComparedMachine]:
-    """The machine of each side; a copy of an earlier side has the label of the original."""
-    first: dict[frozenset[str], str] = {}
-    for side in sides:
-        label = first.setdefault(_ids(side.assessments), side.label)
-        yield replace(side.machine, copy_of=None if label == side.label else label)
 
 
 def _ids(assessments: Sequence[Assessment]) -> frozenset[str]:

@@ -38,7 +38,6 @@ from mixmark.harness.judge.statistics.intervals import (
     logarithms,
     mean_interval,
     percentile,
-    percentile_interval,
     sample_needed,
     student_t,
 )
@@ -49,8 +48,6 @@ LEAST_DELTA = 0.01  # a smaller difference does not matter, however certain it i
 SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next process would differ
 LEAST_PAIRS = 6
 WIDEST_RATIO = 2.0  # an interval whose ends are further apart than this factor counts as unknown
-MOST_RUNS = 100  # more than anyone would make
-SCATTER = 1.96 * math.sqrt(2)  # standard deviations of a run in the 95 % quantile of the difference of two runs
 
 ONE_RUN = (
     "one run on each side does not show how fresh processes differ: `mixmark run --runs 5` on both sides does, or "
@@ -206,8 +203,6 @@ class Uncompared:
     about: str
     """TX, MX, a suite or a solo measurement."""
     reason: Reason
-    differing: tuple[str, ...] = ()
-    """The differences of two solo measurements that are not alike, by name and with both values, the device first."""
     fails_gate: bool | None = None
     """Whether the result has no figure for a solo measurement of the baseline (true), or the two cannot be tested
     (false). None for everything else."""
@@ -334,13 +329,13 @@ def _compared(
     if a is None or b is None:
         [alone] = filter(None, (a, b))
         fails = None if a is None else not a.problem
-        return Uncompared(candidate, alone.label, f"only in {alone.result}", fails_gate=fails)
+        return Uncompared(candidate, alone.label, f"only in {alone.result}", fails)
     if b.no_figure and not a.problem:
         return Uncompared(candidate, a.label, b.no_figure, fails_gate=True)
     unlike = (difference for run in (*a.runs, *b.runs) for difference in different_work(a.runs[0], run))
     if differing := tuple(dict.fromkeys(unlike)):
         fails = not a.problem and _target(a) != _target(b)
-        return Uncompared(candidate, a.label, f"not alike in {'; '.join(differing)}", differing, fails)
+        return Uncompared(candidate, a.label, f"not alike in {'; '.join(differing)}", fails)
     ratio = a.problem or b.problem or ratio_between(a, b)
     if isinstance(ratio, str):
         return Uncompared(candidate, b.label, ratio, fails_gate=False)
@@ -348,13 +343,8 @@ def _compared(
     floor = max(floors, key=lambda floor: floor.fraction, default=None)
     delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
     verdict, reason = verdict_of(ratio, delta), caveat(a, b)
-    single = len(a.runs) == len(b.runs) == 1
-    if single and floor is None:
+    if len(a.runs) == len(b.runs) == 1 and floor is None:
         verdict, reason = "ambiguous", ONE_RUN.format(b.solo.route.tier)
-    elif verdict == "ambiguous":
-        scatter = math.log1p(floor.fraction) / SCATTER if single and floor else spread_of(a.figures, b.figures)
-        needed = runs_needed(scatter, abs(math.log(ratio.estimate)) - math.log1p(delta))
-        reason = "; ".join(filter(None, (needed, reason)))
     return Comparison(
         label=b.label,
         route=b.solo.route,
@@ -398,26 +388,6 @@ def different_setup(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
     )
 
 
-def spread_of(*sides: Sequence[float]) -> float:
-    """The standard deviation of the logarithm of a run's figure, pooled over the sides."""
-    logs = [logarithms(side) for side in sides]
-    squares = sum(float(((side - side.mean()) ** 2).sum()) for side in logs)
-    return math.sqrt(squares / max(1, sum(len(side) - 1 for side in logs)))
-
-
-def runs_needed(spread: float, gap: float) -> str:
-    """The number of runs on each side that would put the whole interval on one side of δ, in words.
-
-    spread: the standard deviation of the logarithm of a run's figure. gap: the distance of the ratio's logarithm from
-    δ; below 0 it lies within δ, and as many runs would show that the two are the same.
-    """
-    distance = abs(gap)
-    for runs in range(2, MOST_RUNS + 1):
-        if student_t(2 * runs - 2, CONFIDENCE) * spread * math.sqrt(2 / runs) < distance:
-            return f"about {runs} runs on each side would decide"
-    return f"even {MOST_RUNS} runs on each side may not decide"
-
-
 def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """The ratio of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947.
 
@@ -442,25 +412,14 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
 
 
 def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | Reason:
-    """The ratio from the blocks of both windows or, for a server's response times, from the order statistics."""
-    [before], [after] = a.runs, b.runs
-    if a.solo.scenario != "server":
-        windows = _interval(before), _interval(after)
-        if windows[0] is None or windows[1] is None:
-            lacking = a if windows[0] is None else b
-            return (
-                f"the window of {lacking.result} has no interval (it is short or not steady): several runs are needed"
-            )
-        return windows[1].ratio(windows[0])
-    if a.solo.is_highest_rate or b.solo.is_highest_rate:
-        return "one run gives no interval of a highest rate: several runs are needed"
-    (first, middle_a), (second, middle_b) = (
-        (percentile_interval(run.latencies_ns, run.tail), percentile(run.latencies_ns, run.tail))
-        for run in (before, after)
-    )
-    if first is None or second is None or not middle_a or not middle_b or not first[0] or not second[0]:
-        return f"too few feeds for an interval of p{before.tail * 100:g}"
-    return Estimate(middle_a / middle_b, first[0] / second[1], first[1] / second[0])
+    """The ratio from the blocks of both windows of a closed loop."""
+    if a.solo.scenario == "server":
+        return "one run of a server gives no interval: several runs are needed"
+    before, after = _interval(a.runs[0]), _interval(b.runs[0])
+    if before is None or after is None:
+        lacking = a if before is None else b
+        return f"the window of {lacking.result} has no interval (it is short or not steady): several runs are needed"
+    return after.ratio(before)
 
 
 def _interval(run: SoloRun) -> Estimate | None:

@@ -15,7 +15,7 @@ import numpy as np
 from mixmark.harness.contracts.device_ids import kind_of
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Finding, Record, Share
 from mixmark.harness.judge.evidence import Evidence, Measurement
-from mixmark.harness.judge.findings import AGAIN, found, invalid, note, pending, warning
+from mixmark.harness.judge.findings import found, invalid, note, pending, warning
 from mixmark.harness.judge.mixed_run import AT_REST_BYTES_PER_S
 from mixmark.harness.judge.roofline import PeakRates
 from mixmark.harness.judge.rules.registered import Room
@@ -395,15 +395,10 @@ def last_level_bytes(caches: Mapping[str, str]) -> int | None:
 
 @room.record_rule(
     warning(
-        "for {idle_pct:.0f} % of the window no feed was in flight, so the harness may set the rate, and latencies may "
-        "leave out work"
+        "for {idle_pct:.0f} % of the window no feed was in flight, so the harness or other programs may set the rate, "
+        "and latencies may leave out work"
     ),
     weight=540,
-    preempted=warning(
-        "for {idle_pct:.0f} % of the window no feed was in flight, while other programs and the hypervisor took "
-        "{took_pct:.0f} % of the CPUs' time",
-        AGAIN,
-    ),
     noticed=warning("much time passed between the feeds{share:share}"),
 )
 def device_busy(measured: Measurement) -> Iterator[Finding]:
@@ -412,12 +407,7 @@ def device_busy(measured: Measurement) -> Iterator[Finding]:
     worked where no latency shows it."""
     if not measured.is_solo or measured.record.scenario == "server" or measured.between_feeds <= BETWEEN:
         return
-    idle_pct = measured.between_feeds * 100
-    if measured.disturbed:
-        took_pct = (measured.foreign_fraction + measured.stolen_fraction) * 100
-        yield found("device_busy.preempted", measured.key, idle_pct=idle_pct, took_pct=took_pct)
-    else:
-        yield found("device_busy", measured.key, idle_pct=idle_pct)
+    yield found("device_busy", measured.key, idle_pct=measured.between_feeds * 100)
 
 
 @room.record_rule(

@@ -47,15 +47,35 @@ def disturbed_runs(evidence: Evidence) -> dict[str, Finding]:
 
 
 def _disturbed(measured: Measurement) -> Finding | None:
-    phase, machine = measured.record.phase, measured.machine
+    phase = measured.record.phase
     if measured.by_quota:
-        lost_pct, periods = measured.throttled_fraction * 100, measured.total("throttled_periods") or 0
-        return found("no_quota_throttling.run", phase, periods=periods, lost_pct=lost_pct, machine=machine)
+        return throttled_much(measured, phase)
     if measured.foreign_fraction > MUCH_FOREIGN:
-        return found("no_foreign_load.run", phase, used_pct=measured.foreign_fraction * 100, machine=machine)
-    if measured.stolen_fraction > MUCH_STOLEN:
-        return found("no_steal_time.run", phase, stolen_pct=measured.stolen_fraction * 100, machine=machine)
-    return None
+        return loaded_much(measured, phase)
+    return stolen_much(measured, phase) if measured.stolen_fraction > MUCH_STOLEN else None
+
+
+Share = tuple[int, int] | tuple[()]
+"""How many of how many measurements a finding is about. Empty if it is about the whole run, or the only one."""
+
+
+def throttled_much(measured: Measurement, about: str = "", share: Share = ()) -> Finding:
+    """A CPU quota kept much time from a measurement."""
+    lost_pct, periods = measured.throttled_fraction * 100, measured.total("throttled_periods") or 0
+    values: dict[str, FindingValue] = {"periods": periods, "lost_pct": lost_pct, "machine": measured.machine}
+    return found("no_quota_throttling.much", about, **values, share=share)
+
+
+def loaded_much(measured: Measurement, about: str = "", share: Share = ()) -> Finding:
+    """Other programs used much of the machine."""
+    used_pct = measured.foreign_fraction * 100
+    return found("no_foreign_load.much", about, used_pct=used_pct, machine=measured.machine, share=share)
+
+
+def stolen_much(measured: Measurement, about: str = "", share: Share = ()) -> Finding:
+    """The hypervisor gave much of the CPUs' time to others."""
+    stolen_pct = measured.stolen_fraction * 100
+    return found("no_steal_time.much", about, stolen_pct=stolen_pct, machine=measured.machine, share=share)
 
 
 @room.record_rule(
@@ -72,33 +92,24 @@ def accelerators_exclusive(measured: Measurement) -> Iterator[Finding]:
 
 @room.rule(
     warning("{device} was held back by {reason} in {hit} of {blocks} blocks (limit 0)"),
-    capped=note("{device} was held back by {reason} of {cap_w:.0f} W in {hit} of {blocks} blocks"),
-    some_cap=note("{device} was held back by {reason} in {hit} of {blocks} blocks"),
+    capped=note("{device} was held back by its power cap in {hit} of {blocks} blocks"),
     noticed=warning("an accelerator slowed down to protect itself{share:share}", "improve its cooling or its supply"),
 )
 def no_accelerator_throttling(evidence: Evidence) -> Iterator[Finding]:
     """No accelerator slowed down to protect itself from heat or a failing supply. A power cap is a note: it is a
     setting, and the same on every run."""
-    reasons: tuple[ClockReason, ...] = (*PROTECTIVE, "power cap")
     for measured in evidence.measured:
         for id, states in measured.accelerators.items():
-            known = [state for state in states if state.reasons is not None]
-            for reason in reasons:
-                if not (hit := [state for state in known if reason in (state.reasons or ())]):
-                    continue
-                values: dict[str, FindingValue] = {
-                    "device": id,
-                    "reason": reason,
-                    "hit": len(hit),
-                    "blocks": len(known),
-                }
-                caps_mw = [state.power_cap_mw for state in hit if state.power_cap_mw]
-                if reason in PROTECTIVE:
-                    yield found("no_accelerator_throttling", measured.key, **values)
-                elif caps_mw:
-                    yield found("no_accelerator_throttling.capped", measured.key, **values, cap_w=max(caps_mw) / 1000)
+            known = [state.reasons for state in states if state.reasons is not None]
+            hits: dict[ClockReason, int] = {
+                reason: sum(reason in each for each in known) for reason in (*PROTECTIVE, "power cap")
+            }
+            for reason in (reason for reason, hit in hits.items() if hit):
+                values: dict[str, FindingValue] = {"device": id, "hit": hits[reason], "blocks": len(known)}
+                if reason == "power cap":
+                    yield found("no_accelerator_throttling.capped", measured.key, **values)
                 else:
-                    yield found("no_accelerator_throttling.some_cap", measured.key, **values)
+                    yield found("no_accelerator_throttling", measured.key, **values, reason=reason)
 
 
 @room.rule(
@@ -117,25 +128,25 @@ def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
 
 @room.record_rule(
     warning("the cgroup's CPU quota ran out in {periods:counted period} (limit 0)"),
-    timed=warning("the cgroup's CPU quota ran out in {periods:counted period}, for {lost_s:.2f} s in all (limit 0)"),
-    run=warning(
-        "the CPU quota ran out in {periods:counted period} and kept {lost_pct:.0f} % of the CPU time of {machine} from "
-        "it"
+    much=warning(
+        "the CPU quota ran out in up to {periods:counted period} of a measurement and kept {lost_pct:.0f} % of the CPU "
+        "time of {machine} from it{share:share}",
+        "raise the quota",
     ),
     noticed=warning("the CPU quota ran out{share:share}", "raise the quota"),
 )
 def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
     """No CPU quota ran out. It is a setting of the machine, and disturbs no result by itself."""
     if periods := measured.total("throttled_periods"):
-        if (lost_ns := measured.total("throttled_ns")) is None:
-            yield found("no_quota_throttling", measured.key, periods=periods)
-        else:
-            yield found("no_quota_throttling.timed", measured.key, periods=periods, lost_s=lost_ns / 1e9)
+        yield found("no_quota_throttling", measured.key, periods=periods)
 
 
 @room.record_rule(
     battery=warning("the machine ran on its battery in {hit} of {blocks} blocks"),
     charging=warning("the battery was charged in {hit} of {blocks} blocks, and a meter at the wall reads that, too"),
+    much=warning(
+        "the machine ran on its battery, which no meter at the wall sees{share:share}", "plug it in and measure again"
+    ),
     noticed=warning(
         "the machine ran on its battery or charged it{share:share}", "plug it in, and charge the battery first"
     ),
@@ -161,18 +172,12 @@ def full_power_profile(evidence: Evidence) -> Iterator[Finding]:
 
 @room.record_rule(
     warning("the CPUs' thermal throttle counters rose by {events} (limit 0)"),
-    hot=warning("the CPUs' thermal throttle counters rose by {events} at up to {hottest_c:.0f} °C (limit 0)"),
     noticed=warning("a CPU slowed down for heat{share:share}", "improve its cooling"),
 )
 def no_thermal_throttling(measured: Measurement) -> Iterator[Finding]:
     """No CPU lowered its clock for heat."""
     if events := measured.total("thermal_throttles"):
-        temperatures = [block.temperature_c for block in measured.watched if block.temperature_c is not None]
-        if temperatures:
-            hottest_c = max(temperatures)
-            yield found("no_thermal_throttling.hot", measured.key, events=events, hottest_c=hottest_c)
-        else:
-            yield found("no_thermal_throttling", measured.key, events=events)
+        yield found("no_thermal_throttling", measured.key, events=events)
 
 
 @room.record_rule(
@@ -245,6 +250,7 @@ def _scatter(times: Sequence[float]) -> float:
         "the machine's speed drifted during the run: the probe by {adapter} in {precision} moved by {drift:change} in "
         "{unit}"
     ),
+    much=warning("the machine's speed drifted by {drift:change} during the run", AGAIN),
     noticed=warning("the machine's speed drifted{share:share}", DOCTOR),
 )
 def speed_stable(evidence: Evidence) -> Iterator[Finding]:
@@ -281,7 +287,7 @@ def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, f
         "(limit {limit:percent})"
     ),
     weight=550,
-    run=warning("other programs used {used_pct:.0f} % of {machine}"),
+    much=warning("other programs used up to {used_pct:.0f} % of {machine}{share:share}", AGAIN),
     noticed=warning("other programs ran{share:share}", AGAIN),
 )
 def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
@@ -300,7 +306,10 @@ def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
         "block (limit {worst_limit:percent})"
     ),
     weight=550,
-    run=warning("the hypervisor gave {stolen_pct:.0f} % of the CPU time of {machine} to others"),
+    much=warning(
+        "the hypervisor gave up to {stolen_pct:.0f} % of the CPU time of {machine} to others{share:share}",
+        "run again when the host is quiet",
+    ),
     noticed=warning("the hypervisor took CPU time away{share:share}"),
 )
 def no_steal_time(measured: Measurement) -> Iterator[Finding]:

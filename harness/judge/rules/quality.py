@@ -6,14 +6,13 @@ of its hosts are known. Each window has its joules, and sources of energy agree.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Metering, Result
-from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, SHORT, TOO_SHORT, in_phase
+from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, SHORT, TOO_SHORT
 from mixmark.harness.judge.energy.total import (
     CROSS_CHECK,
     MachineEnergy,
@@ -28,15 +27,13 @@ from mixmark.harness.judge.energy.total import (
     why_no_boundary,
 )
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
-from mixmark.harness.judge.findings import DOCTOR, READS, found, invalid, note, warning
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, found, invalid, note, warning
 from mixmark.harness.judge.mixed_run import took_no_part
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,
-    LOWEST_TAIL,
     WIDEST,
-    effective_sample_size,
     sample_needed,
     within_limits,
 )
@@ -46,8 +43,9 @@ of_records = Room(400)
 
 @of_records.rule(
     weight=990,
-    live=warning("still going on in another process"),
-    interrupted=warning("interrupted; --resume goes on"),
+    live=warning("the run is still going on"),
+    interrupted=warning("the run was interrupted", "continue it with --resume"),
+    nothing=invalid("nothing was measured"),
     failed=invalid("{kind}: {message}{hint:hint}"),
     refused=note("{kind}: {message}{hint:hint}"),
 )
@@ -63,26 +61,19 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
             yield found(code, record.key, kind=error.kind, message=error.message, hint=error.hint)
 
 
-ENDED = "the search for the best batch ran out of time: none above {largest} was tried, and batch {batch} was measured"
-
-
 @of_records.rule(
+    warning("the search for the best batch ran out of time: none above {largest} was tried"),
     weight=600,
-    best=warning(ENDED),
-    tried=note(ENDED),
     noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
 )
 def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
-    """The search for the best batch did not end for lack of time. It ended because a larger batch was no faster, did
-    not fit or would make long feeds.
-
-    It is a warning if the largest batch tried is the best one, because a larger batch may be better still.
-    """
+    """The largest batch that was tried is not the best one if the search ended for lack of time: a larger batch may be
+    better still."""
     for record in evidence.result.records:
         if record.search_ended_by == "time" and not record.screening:
             largest = max(trial.batch for trial in record.trials)
-            case = "best" if record.batch == largest else "tried"
-            yield found(f"batch_search_finished.{case}", record.key, largest=largest, batch=record.batch or 1)
+            if record.batch == largest:
+                yield found("batch_search_finished", record.key, largest=largest)
 
 
 @of_records.rule(
@@ -113,26 +104,19 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
 
 
 @of_records.record_rule(
-    weight=600,
-    wandering=warning(
-        "the interval of the throughput is not known: the rate wanders so slowly that its {blocks} blocks are worth "
-        "{independent:.1f} independent ones"
+    warning(
+        "the interval of the throughput is not known: it is wider than ±{widest_pct:g} %, or the rate wanders so "
+        "slowly that its blocks are worth fewer than {fewest} independent ones"
     ),
-    wide=warning("the interval of the throughput is not known: it is wider than ±{widest_pct:g} %"),
+    weight=600,
 )
 def interval_known(measured: Measurement) -> Iterator[Finding]:
     """A steady window has an interval of its throughput: its blocks are worth at least 4 independent ones, and the
     interval is no wider than ±25 %."""
     if not measured.is_solo or measured.record.scenario == "server" or measured.interval:
         return
-    if measured.window is None or not measured.window.steady:
-        return
-    rates = measured.window.blocks.rates_per_s
-    independent = float(effective_sample_size(rates))
-    if independent < FEWEST_INDEPENDENT:
-        yield found("interval_known.wandering", measured.key, blocks=len(rates), independent=independent)
-    else:
-        yield found("interval_known.wide", measured.key, widest_pct=WIDEST * 100)
+    if measured.window is not None and measured.window.steady:
+        yield found("interval_known", measured.key, widest_pct=WIDEST * 100, fewest=FEWEST_INDEPENDENT)
 
 
 @of_records.rule(
@@ -156,31 +140,15 @@ def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
 
 
 @of_records.rule(
-    note("the longest time was reached at ±{reached_pct:.1f} % (asked for ±{wanted_pct:.1f} %)"), weight=450
-)
-def precise(evidence: Evidence) -> Iterator[Finding]:
-    """The half-width that the plan asks for was reached within the longest time."""
-    for measured in evidence.measured:
-        limits = evidence.limits.get(measured.key)
-        if measured.record.ended_by != "cap" or limits is None or limits.half_width is None:
-            continue
-        known = measured.interval.half_width if measured.interval else None
-        if known is not None and known > limits.half_width:
-            yield found("precise", measured.key, reached_pct=known * 100, wanted_pct=limits.half_width * 100)
-
-
-@of_records.rule(
-    faster=note("only a quick check of seconds: another route is faster; --all-routes measures this one"),
-    only=note("only a quick check of seconds"),
+    note("only a quick check of seconds: --all-routes measures this one"),
 )
 def screened(evidence: Evidence) -> Iterator[Finding]:
     """A route is measured no further if another one of its suite on its device was faster than its screening run."""
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
-    code = "screened.faster" if evidence.result.finished else "screened.only"
     tried = {each.record.route.key: each.key for each in evidence.measured if each.record.screening}
     for route, key in tried.items():
         if route not in in_full:
-            yield found(code, key)
+            yield found("screened", key)
 
 
 @of_records.rule(note("{kind} when it was closed: {message}{hint:hint}"))
@@ -201,19 +169,9 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
             yield found("ceiling_known", measured.key, why=note)
 
 
-@of_records.record_rule(note("no tail percentile: {percentile} needs {needed} feeds"))
-def enough_feeds(measured: Measurement) -> Iterator[Finding]:
-    """The sample carries the lowest tail percentile; otherwise none is shown."""
-    needed = sample_needed(LOWEST_TAIL)
-    if measured.is_solo and len(measured.completions) < needed:
-        yield found("enough_feeds", measured.key, percentile=f"p{LOWEST_TAIL * 100:g}", needed=needed)
-
-
 of_mix = Room(900)
 LARGEST_CLOCK_FRACTION = 0.001
 """The largest uncertainty of a host's clock, as a fraction of a window."""
-THREADS_PER_ACCELERATOR = 2
-"""The hardware threads that a host needs for each accelerator: for the one that feeds it, and its driver's."""
 
 
 @of_mix.rule()
@@ -234,25 +192,16 @@ def mix_complete(evidence: Evidence) -> Iterator[Finding]:
 
 
 @of_mix.rule(
-    faster=warning(
-        "{phase}: {suite} on {device} was {times:.2f} times as fast in the mix as alone, so λ* counts its rate in the "
-        "mix: the machine was slow when it was measured alone, measure it again"
-    ),
     overlap=note("{phase}: κ is {kappa:.2f}: feeds that overlap did more than one at a time"),
     above=warning(
-        "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low, measure "
-        "them again"
+        "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low",
+        AGAIN,
     ),
-    noticed=warning("the solo rates do not fit the rates of the mix", "measure again"),
 )
 def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
-    """No more was done than the solo rates allow, and no route was clearly faster in the mix than alone."""
+    """No more was done than the solo rates allow."""
     for run in evidence.runs:
         diagnosis = evidence.diagnoses[run.phase]
-        for part in diagnosis.faster:
-            assert part.retained is not None  # it is faster than its solo rate
-            values = {"phase": run.phase, "suite": part.suite, "device": part.device}
-            yield found("mix_bounded.faster", **values, times=part.retained)
         kappa, lowest = diagnosis.kappa.estimate, diagnosis.lowest_kappa(run)
         if lowest > 1 and diagnosis.bound_is_estimate:
             yield found("mix_bounded.overlap", phase=run.phase, kappa=kappa)
@@ -289,30 +238,6 @@ def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
                 limit_pct=LARGEST_CLOCK_FRACTION * 100,
                 longer_ms=2 * run.clock_bound_ns / 1e6,
             )
-
-
-@of_mix.rule(
-    warning(
-        "{threads:counted hardware thread} of a host for {accelerators:counted accelerator}, fewer than {needed} for "
-        "each: they may wait for the host"
-    ),
-    weight=530,
-    noticed=warning("few threads of a host feed its accelerators"),
-)
-def accelerators_fed(evidence: Evidence) -> Iterator[Finding]:
-    """Each host has two hardware threads for each accelerator that took part in a mixed run."""
-    phases = {run.phase for run in evidence.runs}
-    used = {record.route.device for record in evidence.result.records if record.phase in phases}
-    per_host: Counter[str] = Counter()
-    for device in evidence.result.devices:
-        if device.id in used and device.kind not in ("cpu", "simulated"):
-            per_host[device.host] += len(device.silicon)
-    for host, accelerators in per_host.items():
-        system = evidence.result.system_of(host)
-        threads = int(system.cpu_quota) if system.cpu_quota else system.cpu_threads
-        if threads is not None and threads < THREADS_PER_ACCELERATOR * accelerators:
-            values = {"threads": threads, "accelerators": accelerators, "needed": THREADS_PER_ACCELERATOR}
-            yield found("accelerators_fed", host, **values)
 
 
 @Room(440, sees="grade").rule(
@@ -360,9 +285,6 @@ def energy_measured(evidence: Evidence) -> Iterator[Finding]:
 
 @of_energy.rule(
     warning("energy of a part only, so there is no efficiency: {why}"),
-    modelled=warning(
-        "energy of a part only, so there is no efficiency: {why} ({domains} is modelled, and does not count)"
-    ),
 )
 def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     """The measured domains cover every device, used or not, the processor of every host, and everything else that the
@@ -371,10 +293,7 @@ def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     unread = lacking(_meterable(result), (part for each in result.absent for part in each.covers))
     nothing = "; ".join((*why_no_boundary(_measured(result), devices), *(f"{part} is not metered" for part in unread)))
     if nothing and result.domains:
-        if modelled := tuple(domain.id for domain in result.domains if domain.method == "modelled"):
-            yield found("energy_complete.modelled", why=nothing, domains=modelled)
-        else:
-            yield found("energy_complete", why=nothing)
+        yield found("energy_complete", why=nothing)
 
 
 @of_energy.rule(
@@ -428,31 +347,18 @@ def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
 @of_energy.rule(
     warning(
         "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
-        "if its clock is late, its joules are off by an unknown part; set its clock by NTP, or declare how late it is"
-    ),
-    known=warning(
-        "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
-        "if its clock is late, its joules are off by {off_pct:+.1f} %; set its clock by NTP, or declare how late it is"
+        "if its clock is late, its joules are off; set its clock by NTP, or declare how late it is"
     ),
     noticed=warning("the clock of a meter is late{share:share}"),
 )
 def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
     """The timestamps of a meter that has a clock of its own are at most 1.5 s old when its first readings arrive."""
-    known = {domain.id: domain for domain in evidence.result.domains}
     for window in _windows(evidence):
+        ages_ns = window.metering.reading_age_ns if window.metering else {}
         for id in window.energy.domains:
-            if window.metering is None or (reading_age_ns := window.metering.reading_age_ns.get(id, 0)) <= LATE_NS:
-                continue
-            read = window.energy.readings[id]
-            true = in_phase(
-                known[id], window.metering, read.begin_ns - reading_age_ns, read.end_ns - reading_age_ns
-            ).joules
-            late: dict[str, FindingValue] = {"domain": id, "age_s": reading_age_ns / 1e9, "limit_s": LATE_NS / 1e9}
-            if true and read.joules is not None:
-                off_pct = (read.joules / true - 1) * 100
-                yield window.found("meter_timestamps_recent.known", **late, off_pct=off_pct)
-            else:
-                yield window.found("meter_timestamps_recent", **late)
+            if (age_ns := ages_ns.get(id, 0)) > LATE_NS:
+                late = {"age_s": age_ns / 1e9, "limit_s": LATE_NS / 1e9}
+                yield window.found("meter_timestamps_recent", domain=id, **late)
 
 
 @of_energy.rule(

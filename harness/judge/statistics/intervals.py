@@ -136,21 +136,6 @@ def percentile(values: Int64s, q: float) -> int | None:
     return int(np.sort(values)[rank - 1])
 
 
-def percentile_interval(values: Int64s, q: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
-    """The two order statistics that hold the percentile, with at most half of 1 − confidence missed on each side.
-
-    It assumes independent values, of any distribution. None if the sample is too small for both ranks; at 95 % the
-    median needs 6 values, p90 36 and p99 368. David & Nagaraja, Order Statistics, 2003, section 7.1.
-    """
-    n, miss = len(values), (1 - confidence) / 2
-    low = bisect_left(range(n), True, key=lambda rank: binomial_cdf(rank, n, q) > miss)  # P(rank < low) ≤ miss
-    high = 1 + bisect_left(range(n), True, key=lambda rank: binomial_cdf(rank, n, q) >= 1 - miss)
-    if low < 1 or high > n:
-        return None
-    ordered = np.sort(values)
-    return int(ordered[low - 1]), int(ordered[high - 1])
-
-
 def early_stopping(values: Int64s, q: float) -> int | None:
     """The value that the percentile does not exceed with 99 % confidence, by MLPerf's early stopping.
 

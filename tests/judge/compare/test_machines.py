@@ -61,8 +61,7 @@ def test_machines_of_different_kinds_are_side_by_side_and_not_tested() -> None:
     assert b.relative.low is not None and b.relative.high is not None
     assert b.relative.low < 2 < b.relative.high
     assert found.verdicts == {"B": ()} and found.comparable
-    [missed] = [part for part in found.uncompared if part.differing]
-    assert missed.differing[0] == "device model: Acme Quartz 9000 and Basalt cpu"
+    assert any("device model: Acme Quartz 9000 and Basalt cpu" in missed.reason for missed in found.uncompared)
 
 
 def test_measurements_on_the_same_kind_of_device_are_tested_against_the_first() -> None:
@@ -88,13 +87,6 @@ def test_machines_of_one_name_are_told_apart_by_their_instructions() -> None:
     assert "instructions" not in dict(comparison.machines(beside(sides[0], sides[0])))
     with pytest.raises(UsageError, match="cannot be merged: instructions: fma, avx2 and fma, avx512_bf16"):
         beside(sides, slow)
-
-
-def test_a_copy_of_a_result_is_named() -> None:
-    fast, slow = several([1_000_000, 1_001_000, 1_002_000])[0], several([1_200_000, 1_201_000, 1_202_000], 9)[0]
-    found = beside(fast, slow, fast)
-    assert [each.copy_of for each in found.machines] == [None, None, "A"]
-    assert "C" in [labels for labels, about, _ in comparison.remarks(found) if "same measurement as A" in about]
 
 
 def test_the_best_route_is_the_fastest_valid_one() -> None:
@@ -160,11 +152,7 @@ def test_what_failed_in_one_of_both_is_listed_with_its_reason() -> None:
 
 def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:
     found = beside(one_run(WATTS_AT_THE_WALL, runs=3), on_another_machine(one_run(WATTS_AT_THE_WALL * 2, runs=3)))
-    first, second = found.machines
-    assert first.mixes_per_hour and first.mixes_per_kwh and second.mixes_per_kwh
-    assert first.s_per_mix == pytest.approx(3600 / first.mixes_per_hour.estimate)
-    assert first.kj_per_mix == pytest.approx(3600 / first.mixes_per_kwh.estimate)
-    assert second.watts == pytest.approx(2 * WATTS_AT_THE_WALL, rel=0.01)
+    assert found.machines[1].watts == pytest.approx(2 * WATTS_AT_THE_WALL, rel=0.01)
     _, mx = found.mixes_per_kwh
     assert mx is not None and mx.low is not None and mx.high is not None
     assert mx.estimate == pytest.approx(0.5, rel=0.01) and mx.low < mx.estimate < mx.high

@@ -276,23 +276,6 @@ def test_time_without_a_feed_in_flight_shows() -> None:
     assert found(2, scenario="mixed") == found(2, scenario="server") == []  # others have their turn, or no feed is due
 
 
-@pytest.mark.parametrize(
-    ("foreign", "stolen", "code"),
-    [(0.05, 0.05, "device_busy"), (0.4, 0, "device_busy.preempted"), (0, 0.4, "device_busy.preempted")],
-)
-def test_a_machine_that_others_use_is_named_and_the_engine_not_suspected(
-    foreign: float, stolen: float, code: str
-) -> None:
-    load = {"own_ns": round((1 - foreign) * 2 * SECOND), "busy_ns": 2 * SECOND, "stolen_ns": round(stolen * 2 * SECOND)}
-    about = cell(
-        completions=closed_loop(((SECOND,),) * 8),
-        parent_window_ns=(0, 10 * SECOND),
-        conditions=tuple(block(second, cpus=2, **load) for second in range(8)),
-    )
-    took = {} if code == "device_busy" else {"took_pct": 40.0}
-    assert told(integrity.device_busy, about) == [says(code, idle_pct=20.0, **took)]
-
-
 def test_what_fell_back_to_the_cpu_is_invalid() -> None:
     assert told(integrity.on_device, cell(facts={"nodes of see": "cuda 9", "elsewhere": ""})) == []
     elsewhere = says("on_device.elsewhere", device="cpu:0", elsewhere="see: 2 Conv by CPU")

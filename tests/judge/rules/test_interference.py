@@ -63,12 +63,11 @@ def test_what_is_at_its_limit_or_unknown_passes(rule: Check) -> None:
         ),
         (
             {"throttled_periods": 2, "throttled_ns": 50_000_000},
-            "no_quota_throttling.timed",
-            {"periods": 10, "lost_s": 0.25},
+            "no_quota_throttling",
+            {"periods": 10},
         ),
         ({"power_source": "battery"}, "on_mains.battery", {"hit": 5, "blocks": 5}),
         ({"power_source": "charging"}, "on_mains.charging", {"hit": 5, "blocks": 5}),
-        ({"throttled_periods": 2, "throttled_ns": None}, "no_quota_throttling", {"periods": 10}),
         (
             {"own_ns": SECOND // 2},
             "no_foreign_load",
@@ -83,12 +82,7 @@ def test_what_is_at_its_limit_or_unknown_passes(rule: Check) -> None:
         ({"major_faults": 3}, "no_paging.major_faults", {"pages_per_s": 3, "limit": 1}),
         ({"swapped_in_pages": 3}, "no_paging.swapped_in_pages", {"pages_per_s": 3, "limit": 1}),
         ({"swapped_out_pages": 3}, "no_paging.swapped_out_pages", {"pages_per_s": 3, "limit": 1}),
-        ({"thermal_throttles": 4}, "no_thermal_throttling.hot", {"events": 20, "hottest_c": 60}),
-        (
-            {"thermal_throttles": 4, "temperature_c": None},
-            "no_thermal_throttling",
-            {"events": 20},
-        ),
+        ({"thermal_throttles": 4}, "no_thermal_throttling", {"events": 20}),
         ({"clock_step_ns": -3 * SECOND}, "wall_clock_steady", {"step_s": -3, "limit_s": 0.1}),
     ],
 )
@@ -176,13 +170,8 @@ def test_a_watcher_that_failed_is_told_once() -> None:
 
 def test_a_power_cap_is_a_note() -> None:
     capped = beside(block(1, **gpu_state(reasons=("power cap",), power_cap_mw=350_000)), device=GPU)
-    held = {"device": GPU, "reason": "power cap", "hit": 1, "blocks": 1}
     assert said(interference.no_accelerator_throttling, capped) == [
-        says("no_accelerator_throttling.capped", **held, cap_w=350)
-    ]
-    uncapped = beside(block(1, **gpu_state(reasons=("power cap",))), device=GPU)
-    assert said(interference.no_accelerator_throttling, uncapped) == [
-        says("no_accelerator_throttling.some_cap", **held)
+        says("no_accelerator_throttling.capped", device=GPU, hit=1, blocks=1)
     ]
 
 

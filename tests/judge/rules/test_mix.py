@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 
-from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Rate, Result, ServiceLimits
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.rules import quality
 from mixmark.harness.plan import mixes
@@ -28,7 +25,7 @@ from tests.fakes.machine import (
     solo,
 )
 from tests.fakes.machine import result as made_up
-from tests.judge.found import Said, facts, not_none, said, says
+from tests.judge.found import Said, not_none, said, says
 
 
 def lacking(*missing: Finding) -> Said:
@@ -40,16 +37,6 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
     assert said(quality.mix_complete, told) == []
     assert said(quality.mix_bounded, told) == []
     assert said(quality.score_graded, told) == [lacking(found("score_graded.runs", runs=1, needed=3))]
-
-
-@pytest.mark.parametrize(
-    ("threads", "quota", "warned"), [(2, None, False), (1, None, True), (None, None, False), (16, 1.5, True)]
-)
-def test_a_host_has_two_threads_for_each_accelerator(threads: int | None, quota: float | None, warned: bool) -> None:
-    told = one_run(WATTS_AT_THE_WALL)
-    system = told.system.model_copy(update={"cpu_threads": threads, "cpu_quota": quota})
-    found = said(quality.accelerators_fed, told.model_copy(update={"system": system}))
-    assert found == ([says("accelerators_fed", "run", threads=1, accelerators=1, needed=2)] if warned else [])
 
 
 def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,53 +97,23 @@ def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
     return made_up([(played, place(MIX, rates, told.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
 
 
-def test_a_rate_that_the_mix_exceeded_clearly_gives_way_in_the_bound() -> None:
-    honest = judge(one_run(WATTS_AT_THE_WALL)).diagnoses["mixed.1"]
-    told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.2))
-    seen = judge(told).diagnoses["mixed.1"]
-    assert seen.plan.bound_per_s == pytest.approx(honest.bound_per_hour.estimate / 3600 / 1.2, rel=1e-3)
-    assert seen.bound_per_hour.estimate == pytest.approx(honest.bound_per_hour.estimate, rel=5e-3)
-    assert seen.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
-    assert {each.suite for each in seen.faster} == set(MIX)
-    faster = said(quality.mix_bounded, told)
-    assert {(code, values["suite"]) for code, _, values in faster} == {("mix_bounded.faster", suite) for suite in MIX}
-    assert {round(values["times"], 2) for *_, values in faster} == {1.2}
-    one = judge(sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})).diagnoses["mixed.1"]
-    assert {each.suite for each in one.faster} == {"dlrm"}
-    assert one.kappa.estimate == pytest.approx(honest.kappa.estimate, abs=5e-3)
-
-
-def test_a_rate_within_the_intervals_stands_and_kappa_is_as_unsure_as_it() -> None:
+def test_a_mix_within_the_intervals_of_its_rates_is_bounded_and_kappa_is_as_unsure_as_they_are() -> None:
     """The solo records have one feed each, so their rates are unsure by 5 %, and κ with them."""
     told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.04))
     assert said(quality.mix_bounded, told) == []
     seen = judge(told).diagnoses["mixed.1"]
-    assert not seen.faster and seen.bound_per_hour.estimate == pytest.approx(seen.plan.bound_per_s * 3600)
+    assert seen.bound_per_hour.estimate == pytest.approx(seen.plan.bound_per_s * 3600)
     assert seen.bound_per_hour.half_width == pytest.approx(0.05)
     assert seen.kappa.estimate == pytest.approx(1.04, abs=5e-3)
     assert seen.kappa.low and seen.kappa.low < 1 < seen.kappa.estimate
 
 
-def test_what_did_not_pass_its_audit_proves_no_rate_too_low() -> None:
-    told = sandbagged(one_run(WATTS_AT_THE_WALL), {"dlrm": 1.2})
-    records = tuple(
-        each.model_copy(update={"audit": None}) if (each.scenario, each.route.suite) == ("mixed", "dlrm") else each
-        for each in told.records
-    )
-    assert judge(told.model_copy(update={"records": records})).diagnoses["mixed.1"].faster == ()
-
-
 def test_a_mix_that_does_more_than_its_bound_shows_that_the_solo_rates_are_too_low() -> None:
-    told = one_run(WATTS_AT_THE_WALL)
-    found = judge(told)
-    assert found.score is not None
-    known = found.diagnoses["mixed.1"]
-    half = Estimate.within(known.bound_per_hour.estimate / 2, known.bound_per_hour.half_width)
-    low = replace(known, bound_per_hour=half, kappa=Estimate(2.0))
-    evidence = replace(gather(told), mixed_runs=found.score.runs, diagnoses={"mixed.1": low})
-    [(code, _, values)] = map(facts, quality.mix_bounded(evidence))
-    assert (code, values["phase"], values["kappa"]) == ("mix_bounded.above", "mixed.1", 2)
-    assert 1 < values["lowest"] <= 2
+    told = sandbagged(one_run(WATTS_AT_THE_WALL), dict.fromkeys(MIX, 1.2))
+    assert judge(told).verdict.word == "disturbed"
+    [(code, _, values)] = said(quality.mix_bounded, told)
+    assert (code, values["phase"], round(values["kappa"], 1)) == ("mix_bounded.above", "mixed.1", 1.2)
+    assert 1 < values["lowest"] < values["kappa"]
 
 
 def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
@@ -165,9 +122,10 @@ def test_feeds_that_overlap_more_than_alone_prove_no_rate_too_low() -> None:
     machine.run(100)
     half = place(MIX, solo({pair: rate / 2 for pair, rate in GPU_AND_CPU.items()}), [device("gpu:0"), device("cpu:0")])
     records, _ = recorded(machine)
-    seen = judge(made_up([(records, half)], EDGE, None, machine.now_ns, ("gpu:0", "cpu:0"))).diagnoses["mixed.1"]
-    assert seen.bound_is_estimate and seen.faster == ()
-    assert seen.kappa.estimate > 1.8
+    told = made_up([(records, half)], EDGE, None, machine.now_ns, ("gpu:0", "cpu:0"))
+    assert judge(told).diagnoses["mixed.1"].bound_is_estimate
+    [(code, _, values)] = said(quality.mix_bounded, told)
+    assert code == "mix_bounded.overlap" and values["kappa"] > 1.8
 
 
 def replanned(told: Result, **changed: object) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import (
@@ -13,7 +12,7 @@ from mixmark.harness.contracts.schema import (
     Trial,
 )
 from mixmark.harness.judge.rules import quality
-from tests.golden.sample import closed_loop, phase, record, result
+from tests.golden.sample import closed_loop, record, result
 from tests.judge.found import done, failed, said, says
 
 
@@ -26,10 +25,6 @@ def test_an_interrupted_run_is_a_warning() -> None:
     assert said(quality.finished, result(finished=False)) == [says("finished.interrupted", "run")]
 
 
-def test_a_small_sample_has_no_tail() -> None:
-    assert said(quality.enough_feeds, done(feeds=63)) == [says("enough_feeds", percentile="p90", needed=64)]
-
-
 def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
     """An engine that got 99 images a second at batch 2, and 3,162 at batch 64, once said nothing."""
 
@@ -39,12 +34,8 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
             done().records[1].model_copy(update={"trials": trials, "batch": best, "search_ended_by": ended_by})
         )
 
-    assert said(quality.batch_search_finished, searched(4, "time")) == [
-        says("batch_search_finished.best", largest=4, batch=4)
-    ]
-    assert said(quality.batch_search_finished, searched(2, "time")) == [
-        says("batch_search_finished.tried", largest=4, batch=2)
-    ]
+    assert said(quality.batch_search_finished, searched(4, "time")) == [says("batch_search_finished", largest=4)]
+    assert said(quality.batch_search_finished, searched(2, "time")) == [], "a larger one was no faster"
     for reason in ("no gain", "memory"):
         assert said(quality.batch_search_finished, searched(4, reason)) == []
 
@@ -69,22 +60,6 @@ def test_a_window_that_was_not_steady_is_a_warning_and_one_too_short_to_tell_a_n
     [(code, about, values)] = said(quality.steady, slowing)
     assert (code, about, values["figure"], values["rate_pct"]) == ("steady", "b", "throughput", pytest.approx(50))
     assert said(quality.steady, done(feeds=19)) == [says("steady.unknown", needed=20)]
-
-
-def ended(by: str, spread_ns: int) -> Result:
-    """200 feeds that take 1000 ns ± spread in turns of no pattern; ± 1 % was asked for."""
-    steps = np.random.default_rng(1).integers(1000 - spread_ns, 1001 + spread_ns, 200)
-    one = record("b", "resnet50", "image", closed_loop([[int(step)] for step in steps]))
-    whole = result(one.model_copy(update={"ended_by": by}))
-    return whole.model_copy(update={"phases": (phase(one, half_width=0.01),)})
-
-
-def test_a_half_width_that_was_not_reached_is_a_note() -> None:
-    [(code, about, values)] = said(quality.precise, ended("cap", 800))
-    assert (code, about, values["wanted_pct"]) == ("precise", "b", 1.0)
-    assert values["reached_pct"] > 1
-    assert said(quality.precise, ended("precision", 800)) == []
-    assert said(quality.precise, ended("cap", 5)) == []  # known well enough in the end
 
 
 def served(step_ns: int, feeds: int = 70, **more: object) -> Result:
