@@ -152,7 +152,7 @@ class Worker:
 
     def send(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
         """Sends a call without waiting for its reply. Raises WorkerFailed if the worker is gone."""
-        self._doing = messages.DOING.get(method.__name__, f"calling {method.__name__}")
+        self._doing = f"calling {method.__name__}"
         self._timed = method in TIMED
         try:
             self._process.send(calls.write_call(method, *args, **arguments))

@@ -207,8 +207,8 @@ def test_a_policy_knows_the_seconds_the_loads_and_the_time(
         ("return None", None),
         ("raise KeyError('lost my list')", "KeyError: 'lost my list' (mine.py, line 5); see "),
         ("return 'cpu:0'", "it chose 'cpu:0', and not a request and a device"),
-        ("os._exit(3)", "the worker ended with exit code 3 while choosing"),
-        ("time.sleep(1000)", "no reply within 0 s while choosing"),
+        ("os._exit(3)", "the worker ended with exit code 3 while calling choose"),
+        ("time.sleep(1000)", "no reply within 0 s while calling choose"),
         ("from dataclasses import replace; return replace(waiting[0], number=9), 'x'", "it chose request 9, which"),
     ],
 )
@@ -270,8 +270,8 @@ def test_a_watcher_is_read_there_and_its_time_counts() -> None:
     [
         ("Raising", "RuntimeError: the driver is gone (watchers.py"),
         pytest.param("Hanging", "TimeoutError: the watcher took longer than 0.5 s", marks=pytest.mark.realtime),
-        ("Babbling", "the worker's reply while reading cannot be read: the reply to read has a wrong field"),
-        ("Flooding", "the worker's reply while reading cannot be read: a line of more than 1 MiB"),
+        ("Babbling", "the worker's reply while calling read cannot be read: the reply to read has a wrong field"),
+        ("Flooding", "the worker's reply while calling read cannot be read: a line of more than 1 MiB"),
         ("Unbuilt", "OSError: libonyx.so: cannot open shared object file"),
     ],
 )
