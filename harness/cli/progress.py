@@ -28,7 +28,6 @@ from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.stages import stage_of
 from mixmark.harness.plan import presets
-from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import experiments
 from mixmark.harness.resources import clock
 
