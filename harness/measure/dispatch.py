@@ -257,8 +257,6 @@ class Dispatcher(WorkSource):
     def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
         suite = handed.suite
         pair = suite, device
-        if not self._in_flight[pair]:
-            raise ValueError(f"{device} was given no feed of {suite}")
         self._in_flight[pair] -= 1
         self._held[device] -= 1
         self._busy_since_ns[device] = end_ns

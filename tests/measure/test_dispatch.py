@@ -184,12 +184,6 @@ def test_what_is_planned_must_be_loaded() -> None:
         Machine(MIX, GPU_AND_CPU, {pair: units for pair, units in QUANTA.items() if pair != ("llm", "cpu:0")})
 
 
-def test_a_feed_that_was_never_given_cannot_finish() -> None:
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA)
-    with pytest.raises(ValueError, match=r"cpu:0 was given no feed of llm"):
-        machine.dispatcher.finished("cpu:0", Handed("llm"), 0, 1, 20)
-
-
 def test_no_device_holds_more_than_its_slots_and_one() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
     given = 0

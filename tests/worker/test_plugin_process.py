@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -20,7 +20,7 @@ from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import OfPolicy
+from mixmark.harness.measure.executor import LocalExecutor, OfPolicy
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
@@ -105,7 +105,7 @@ def test_a_plugin_that_was_ended_is_started_anew_by_its_next_call(tmp_path: Path
     meter: Any = plugin_process.PluginProxy(written(tmp_path, "meters", body), MeterCalls, calls)
     assert list(meter.domains((CPU,))) == []
     before = meter.pid
-    plugin_process.end_all()
+    LocalExecutor.end_plugins(cast(LocalExecutor, None))
     assert not psutil.pid_exists(before)
     meter.resume()
     assert meter.pid != before and psutil.pid_exists(meter.pid)
