@@ -81,16 +81,6 @@ def timeout(default_s: int, help: str) -> Callable[[Any], Any]:
     )
 
 
-def weight_classes(context: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...]:
-    """Parses a list such as 16,8,4; the most bits come first. Empty if the option was not given."""
-    words = given.replace(" ", "").split(",") if given is not None else []
-    if not set(words) <= {"16", "8", "4"}:
-        raise click.BadParameter(
-            f"{given!r} is not a list of weight classes: give 16, 8 or 4, or several, such as 16,8,4."
-        )
-    return tuple(sorted({int(word) for word in words}, reverse=True))
-
-
 def arrival_rate(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
     """Parses feeds per second, above 0. `max`, the highest rate that keeps the limits, becomes infinity."""
     if given is None or given == "max":

@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mixmark.harness.cli.eta import Eta
-from mixmark.harness.contracts.numbers import percent, rate_unit, significant
+from mixmark.harness.contracts.numbers import rate_unit, significant
 from mixmark.harness.contracts.schema import Found, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.mixed_run import HOUR_S, LARGEST_SURPLUS
+from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
@@ -28,7 +28,6 @@ from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.stages import stage_of
 from mixmark.harness.plan import presets
-from mixmark.harness.plan.presets import SECOND, longer
 from mixmark.harness.plugins import experiments
 from mixmark.harness.resources import clock
 
@@ -66,8 +65,6 @@ class Progress:
         self.audited: list[Record] = []
         """The records whose audits are over since the last phase."""
         self.snapshot: MixSnapshot | None = None
-        self.warned = False
-        """Whether a phase was told to be too short for a mix; a phase beside copies is of the same length."""
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
         self.line_s = clock_s()
@@ -108,9 +105,6 @@ class Progress:
                 self.stage = f"{stage} {share.route.suite}" if share.scenario == "mixed" else stage
                 self._report_stage()
             case MixSnapshot():
-                if event.least_surplus > LARGEST_SURPLUS and not self.warned:
-                    self.warned = True
-                    self._print(_too_slow(event))
                 self.snapshot, self.stage = event, _done(event, self.whole)
                 self._report_stage()
             case Found(experiment=name):
@@ -225,16 +219,6 @@ class Progress:
         self.bar.update(self.task, completed=min(self._done_s(), 0.99 * task.total))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
-
-
-def _too_slow(snapshot: MixSnapshot) -> str:
-    longest, least = _clock(snapshot.longest_ns / SECOND), percent(snapshot.least_surplus)
-    remedies = "; ".join(filter(None, (longer(snapshot.longest_ns), "--bits 8 or --bits 4 is lighter work")))
-    return (
-        f"This machine is too slow for a window of {longest} minutes: one feed of a suite is worth more mixes than it "
-        f"does in that time. At least {least} of its work will be in no whole mix, and the score will be a range. "
-        f"{remedies}."
-    )
 
 
 def _done(snapshot: MixSnapshot, whole: str) -> str:

@@ -23,7 +23,6 @@ from mixmark.harness.cli.options import (
     SectionedCommand,
     arrival_rate,
     timeout,
-    weight_classes,
 )
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, with_next, write_page
@@ -96,12 +95,10 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 )
 @click.option(
     "--bits",
-    callback=weight_classes,
-    metavar="16|8|4",
-    shell_complete=complete.names(lambda: ("16", "8", "4")),
+    type=click.Choice(["16", "8", "4"]),
+    callback=lambda context, option, given: given and int(given),
     help="Weight class: the fewest bits that a weight may have. 16 uses formats of 16 and 32 bits, 8 adds formats of 8 "
-    "bits, and 4 adds all others. With several, such as 16,8,4, each route is measured once, and the mix once for each "
-    "class.  [default: 16]",
+    "bits, and 4 adds all others.  [default: 16]",
 )
 @click.option(
     "--all-routes",
@@ -193,7 +190,6 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     Examples: mixmark run
               mixmark run --suite llm --adapter torch --preset standard
     """
-    from mixmark.harness.contracts.errors import ResultError
     from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
     from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
@@ -202,12 +198,6 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     asked = _experiments(options)
     machines = executors.chosen(options)
     request = RunRequest(**options, experiments=asked, machines=machines)
-    if as_json and len(request.bits) > 1:
-        raise UsageError(
-            "--json prints one result, and several weight classes make several", hint="give one weight class"
-        )
-    results: dict[Path, Result] = {}
-    problem = None
     with clean_process() as clean, ExitStack() as stack:
         prepared = prepare(request, clean)
         request = prepared.request
@@ -215,21 +205,10 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
         stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
         stack.enter_context(plugins_print_to_stderr())
         machine = opened(prepared, stack)
-        try:
-            for folder, result in measure(prepared, machine, _progress):
-                results[folder] = result
-        except ResultError as error:
-            if not results:
-                raise
-            problem = error  # raised again once the earlier weight classes are shown
-    for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
-        click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
-    assessments = {folder: judge_stored(result, published) for folder, result in results.items()}
-    for folder, assessment in assessments.items():  # the record of a resumed run knows its options
-        _show(assessment, folder, form, () if request.resume else sys.argv[1:])
-    if problem:
-        raise problem
-    sys.exit(max(assessment.exit_code for assessment in assessments.values()))
+        result = measure(prepared, machine, _progress)
+    assessment = judge_stored(result, published)
+    _show(assessment, prepared.folder, form, () if request.resume else sys.argv[1:])  # a resumed run knows its options
+    sys.exit(assessment.exit_code)
 
 
 run.params += executors.options()
@@ -304,7 +283,7 @@ def selftest(
     )
     prepared = prepare(request)
     with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
-        [(_, result)] = measure(prepared, opened(prepared, stack), _progress)
+        result = measure(prepared, opened(prepared, stack), _progress)
     assessment = judge(result)
     floors = solo.noise_floors(assessment)
     floor = solo.machine_noise_floor(assessment) if result.finished else None

@@ -16,8 +16,6 @@ import math
 import random
 import shutil
 import tempfile
-import zipfile
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -47,7 +45,7 @@ from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock, memory
-from mixmark.harness.resources.files import archive, regular
+from mixmark.harness.resources.files import DAMAGE, archive, regular
 from mixmark.harness.worker import isolation
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
@@ -58,7 +56,6 @@ from mixmark.harness.worker.outputs import TAKEN_BYTES, Commitments, capacity, d
 REFERENCE = "torch"
 HANDED_BYTES = 2 << 30  # of the outputs that are kept for a draw, with those that they continued
 CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))
-DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 def kept_at(folder: Path, key: str) -> Path:

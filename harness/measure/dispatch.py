@@ -144,10 +144,6 @@ class WorkSource(ABC):
     def surplus(self, now_ns: int) -> float:
         """The fraction of all work that no mix counts yet. The phase may end when it is small."""
 
-    def least_surplus(self, window_s: float) -> float:
-        """The surplus with which a window of this length will end at least. 0 if the plan does not tell."""
-        return 0.0
-
     def granted(self, grant: Grant, now_ns: int) -> None:
         """Takes over this host's part of a mix that several hosts run. Only the plan does that."""
         raise NotImplementedError
@@ -261,8 +257,6 @@ class Dispatcher(WorkSource):
     def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
         suite = handed.suite
         pair = suite, device
-        if not self._in_flight[pair]:
-            raise ValueError(f"{device} was given no feed of {suite}")
         self._in_flight[pair] -= 1
         self._held[device] -= 1
         self._busy_since_ns[device] = end_ns
@@ -288,10 +282,6 @@ class Dispatcher(WorkSource):
     def surplus(self, now_ns: int) -> float:
         """See the function `surplus`."""
         return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
-
-    def least_surplus(self, window_s: float) -> float:
-        """See the function `least_surplus`, by the plan as it is now."""
-        return least_surplus(self._placement, self._mix_units, self._quanta, window_s)
 
     def _unfinished_s(self, now_ns: int) -> dict[str, float]:
         """The work of each device on feeds that are not finished."""
@@ -399,23 +389,6 @@ def surplus(
     worth = fsum(plan.suite_prices.get(suite, 0.0) * finished[suite] for suite in mix_units)
     worth += fsum(plan.device_prices.get(device, 0.0) * seconds for device, seconds in unfinished_s.items())
     return 1 - mixes / worth if mixes and worth else 1.0
-
-
-def least_surplus(
-    plan: Placement, mix_units: Mapping[str, float], quanta: Mapping[Pair, int], window_s: float
-) -> float:
-    """The surplus with which a window of this length will end at least, by the plan.
-
-    With λT the mixes that the plan does in it: a suite whose one feed is worth q > λT mixes and whose share of the work
-    is s leads the others by the rest of that feed, s (q − λT) / ((1 − s) λT).
-    """
-    mixes, found = plan.mixes_per_s * window_s, [0.0]
-    for suite, device in _used(plan) if mixes else ():
-        if suite in mix_units and (suite, device) in quanta:
-            share = plan.suite_prices.get(suite, 0.0) * mix_units[suite]
-            lead = max(0.0, quanta[suite, device] / mix_units[suite] - mixes)
-            found.append(share * lead / (max(0.0, 1 - share) * mixes) if lead and share < 1 else 0.0)
-    return min(1.0, max(found))
 
 
 def _used(placement: Placement) -> set[Pair]:

@@ -60,12 +60,9 @@ class MixSnapshot:
     """The phase as it is now, for the display."""
 
     elapsed_ns: int
-    longest_ns: int
     mixes: float
     planned_per_s: float
     """Mixes per second, by the plan that the phase began with."""
-    least_surplus: float
-    """See `dispatch.least_surplus`; of the longest window, by the same plan. 0: a policy hands out requests."""
     running: Mapping[str, str]
     """The suite that each device runs; empty while the device waits."""
     tally: Tally
@@ -291,7 +288,6 @@ class _Devices(Window):
         self.source = driver.source(Loaded(self.mix_units, placement, quanta, concurrency))
         self.delivered: dict[int, _Delivered] = {}
         """The last output of each request that has a feed left, by its number."""
-        self.least_surplus = self.source.least_surplus(self.limits.max_ns / 1e9)
         self.lasts_ns: int | None = None
         """How long the phase lasted, by the process that leads it."""
         self.begin_ns = clock.now_ns()
@@ -366,10 +362,8 @@ class _Devices(Window):
         with self.changed:
             return MixSnapshot(
                 elapsed_ns=elapsed_ns,
-                longest_ns=self.limits.max_ns,
                 mixes=self.source.mixes,
                 planned_per_s=self.planned_per_s,
-                least_surplus=self.least_surplus,
                 running={id: each.feeds[0].stream.pair[0] if each.feeds else "" for id, each in self.holding.items()},
                 tally=self.source.tally(self.begin_ns + elapsed_ns),
                 feeds=dict(self.feeds),

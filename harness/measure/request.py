@@ -1,4 +1,4 @@
-"""A run as it is requested: checks the options of `mixmark run`, prepares the run, and measures each weight class."""
+"""A run as it is requested: checks the options of `mixmark run`, prepares the run, and measures it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import experiments
 from mixmark.harness.plugins.executors import Machines
 from mixmark.harness.record import store
-from mixmark.harness.record.store import Store
 from mixmark.harness.worker.handle import Worker
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
@@ -57,8 +56,8 @@ class RunRequest:
     adapters: tuple[str, ...] = ()
     tier: Tier = "edge"
     precisions: tuple[Precision, ...] = ()
-    bits: tuple[WeightClass, ...] = ()
-    """Weight classes, the most bits first; empty: 16."""
+    bits: WeightClass | None = None
+    """The weight class. None: 16, or that of the precisions."""
     all_routes: bool = False
     scenarios: tuple[ScenarioName, ...] = ()
     rate: float | None = None
@@ -80,8 +79,8 @@ class RunRequest:
     config: Path | None = None
 
     @property
-    def classes(self) -> tuple[WeightClass, ...]:
-        return self.bits or (16,)
+    def weight_class(self) -> WeightClass:
+        return self.bits or 16
 
     def check(self) -> None:
         """Raises UsageError if options contradict each other."""
@@ -103,19 +102,14 @@ class PreparedRun:
     suites: Suites
     workloads: tuple[Workload, ...]
     mix: Mix | None
-    folders: Mapping[WeightClass, Path]
-    """The result folder of each weight class, the most bits first."""
+    folder: Path
+    """The result folder."""
     experiments: Mapping[str, Any] = field(default_factory=dict)
     """What the experiments of the run prepared, by their names."""
     bench: Workbench | None = None
     """What was found where the command line names devices. None if no device was looked for yet."""
     clean: Worker | None = None
     """See `Auditor`."""
-
-    @property
-    def folder(self) -> Path:
-        """The result folder of the first weight class."""
-        return next(iter(self.folders.values()))
 
 
 @dataclass(frozen=True)
@@ -157,19 +151,18 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
             option = experiments.options()[experiment.name][0].opts[0]
             why = f"{option} needs {', '.join(sorted(lacking))}, which this run does not measure"
             raise UsageError(why, hint="leave --suite and --scenario away")
-    if len(request.classes) > 1 and (resumed or not mix):
-        raise UsageError("several weight classes need a mix that is run for each", hint="give one class")
     if request.machines:
         request.machines.check()
     else:  # refuses a name that does not exist before anything is waited for
         setup.choose_adapters(request.adapters, config)
-    folders = _folders(request)
-    for folder in () if resumed else folders.values():
+    default = store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{request.tier}-{request.preset}"
+    folder = request.resume or request.out or default
+    if not resumed:
         store.refuse_used(folder)
     suites = setup.check_checkpoints(suites, request.tier)
     weights = {each.name: each.weights for each in suites.workloads}
     workloads = tuple(replace(each, weights=weights[each.name]) for each in workloads)
-    run = PreparedRun(request, resumed, config, suites, workloads, mix, folders, clean=clean)
+    run = PreparedRun(request, resumed, config, suites, workloads, mix, folder, clean=clean)
     run = replace(run, experiments=_prepared(run))
     if request.devices and not request.machines and not resumed:
         bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
@@ -217,15 +210,6 @@ def _interrupted(folder: Path) -> Result:
     return result
 
 
-def _folders(request: RunRequest) -> dict[WeightClass, Path]:
-    """The result folder of each weight class; the folders of fewer bits lie beside the first."""
-    default = store.RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{request.tier}-{request.preset}"
-    folder = request.resume or request.out or default
-    named = folder if folder.name not in ("", "..") else folder.resolve()
-    first, *fewer = request.classes
-    return {first: folder, **{bits: named.with_name(f"{named.name}-{bits}-bit") for bits in fewer}}
-
-
 def opened(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     """The machines that the run names. Without any, asks the adapters for the devices of this machine and opens its
     meters, which are read until the stack is closed."""
@@ -248,42 +232,17 @@ def opened(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     )
 
 
-def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> Iterator[tuple[Path, Result]]:
-    """Measures the run, one weight class after the other, and yields each class's folder with its result.
-
-    A class begins with the records of the class before. After an interruption no further class begins. Raises
-    UsageError if the run cannot be resumed or planned here, ResultError if a folder cannot be written.
-    """
-    folder = run.folder
+def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> Result:
+    """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
+    unfinished. Raises UsageError if the run cannot be resumed or planned here, ResultError if its folder cannot be
+    written."""
+    folder, keeper = run.folder, None
     if run.resumed:
         machine.bench.check_same(run.resumed)
         header = run.resumed.model_copy(update={"resumed": (*run.resumed.resumed, len(run.resumed.records))})
-        result = _perform(run, machine, header, None, folder, observed)
     else:
         header = _header(run, machine)
         keeper = store.create(folder, header, FREE_DISK_BYTES)
-        result = _perform(run, machine, header, keeper, folder, observed)
-    yield folder, result
-    for bits, into in () if run.resumed else list(run.folders.items())[1:]:
-        if not result.finished:
-            return
-        header = phases.carried(result, bits, _routes(run, machine, bits), run.request.all_routes)
-        keeper = store.create(into, header, FREE_DISK_BYTES, folder)
-        result, folder = _perform(run, machine, header, keeper, into, observed), into
-        yield folder, result
-
-
-def _perform(
-    run: PreparedRun,
-    machine: MeasuredMachine,
-    header: Result,
-    keeper: Store | None,
-    folder: Path,
-    observed: Observed,
-) -> Result:
-    """Measures the planned phases that have no records yet, and writes the result. An interruption leaves the result
-    unfinished. keeper: of a new run; if None, the run in the folder is resumed. Raises ResultError if the folder cannot
-    be written."""
     equipment, preset = _equipment(machine.bench, run.request), presets.of(header.preset, header.tier)
     with store.locked(folder), _models_of(folder):
         keeper = keeper or store.resume(folder)
@@ -322,8 +281,8 @@ def _models_of(folder: Path) -> Iterator[None]:
 def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
     """The header of a new run. Raises UsageError if its objective needs watts and no meter can be read."""
     request, bench = run.request, machine.bench
-    bits = request.classes[0]
-    candidates = _routes(run, machine, bits)
+    bits = request.weight_class
+    candidates = _routes(run, machine)
     all_routes = request.all_routes or not run.mix
     header = bench.header(candidates, request.tier, request.preset, request.seed, run.mix, request.objective)
     unused = phases.left_out(bench.targets(request.devices), candidates, bits) if not request.precisions else ()
@@ -348,8 +307,8 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
     return header.model_copy(update={"experiments": asked})
 
 
-def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tuple[Phase, ...]:
-    """The solo phases of every route whose weights have at least this many bits."""
+def _routes(run: PreparedRun, machine: MeasuredMachine) -> tuple[Phase, ...]:
+    """The solo phases of every route whose weights have at least as many bits as the weight class."""
     request, preset = run.request, presets.of(run.request.preset, run.request.tier)
     return phases.solo(
         machine.bench.targets(request.devices),
@@ -361,5 +320,5 @@ def _routes(run: PreparedRun, machine: MeasuredMachine, bits: WeightClass) -> tu
         None if preset.bare else run.suites.probe,
         None if request.rate == float("inf") else request.rate,
         request.runs,
-        bits,
+        request.weight_class,
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from mixmark.harness.contracts.seeds import SLOT_NS, poisson, schedule
 from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.measure.phase import SECOND, Part, stamped
 from mixmark.harness.resources import clock
+from mixmark.harness.resources.files import DAMAGE
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.load_generator import chains
 from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls
@@ -55,7 +55,7 @@ def _drive(part: Part) -> None:
     try:
         done, serials = worker.completions(stamps)
         done = _checked(part, done, serials.tolist(), begin_ns)
-    except (ValueError, TypeError, LookupError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (*DAMAGE, TypeError) as error:
         raise _no_result(f"the worker's timestamps cannot be used: {error}") from error
     draft.ended_by = _ended_by(limits, part.share.scenario == "server", end_ns - begin_ns, len(done))
     draft.completions, draft.parent_window_ns = done, (begin_ns, end_ns)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import (
     BITS_PER_WEIGHT,
-    MIXES,
     Absent,
     Device,
     Limits,
@@ -211,36 +210,6 @@ def left_out(targets: Sequence[Target], candidates: Sequence[Phase], bits: Weigh
         if classes := [weight_class(precision) for precision in precisions]:
             reason = f"it computes in {', '.join(sorted(precisions))}, below {bits} bits; --bits {max(classes)} uses it"
             yield Absent(kind="device", name=id, reason=reason)
-
-
-def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], all_routes: bool) -> Result:
-    """The start of a run at a lower weight class, with the solo measurements of a finished run.
-
-    candidates: the phases of all routes of the new class, including the finished run's routes. all_routes: whether each
-    route is measured, instead of only the route with the fastest screening run.
-    """
-    phases = tuple(phase for phase in before.phases if phase.purpose not in ("confirmation", *MIXES))
-    names, known = {phase.name for phase in phases}, {phase.shares[0].route.key for phase in phases}
-    left_out = {phase.name for phase in before.phases} - names
-    used = {("device", phase.shares[0].route.device) for phase in candidates}
-    fresh = tuple(phase for phase in candidates if phase.shares[0].route.key not in known)
-    return before.model_copy(
-        update={
-            "bits": bits,
-            "phases": (*phases, *fresh) if all_routes else phases,
-            "candidates": () if all_routes else candidates,
-            "begun": tuple(name for name in before.begun if name in names),
-            "records": tuple(record for record in before.records if record.phase in names),
-            "found": tuple(each for each in before.found if each.phase is None),
-            "meterings": tuple(each for each in before.meterings if each.phase not in left_out),
-            "absent": tuple(
-                each
-                for each in before.absent
-                if each.kind not in ("mix", "experiment") and (each.kind, each.name) not in used
-            ),
-            "finished": False,
-        }
-    )
 
 
 def of_share(share: Share, purpose: Purpose) -> Phase:

@@ -10,7 +10,6 @@ import hashlib
 import os
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -22,9 +21,8 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import DIGEST_BYTES, Audit, Completions, Metering, Record, Samples
+from mixmark.harness.resources.files import DAMAGE
 
-DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
-"""The errors that a damaged or hostile file raises; RuntimeError covers encrypted members."""
 MAX_MEMBERS = 4096  # a metering has three arrays a domain
 MAX_DIRECTORY_BYTES = 1 << 20  # zipfile reads the whole directory of a zip into memory
 ZIP_END = struct.Struct("<4s4H2LH")  # the record at the end of a zip, without a comment

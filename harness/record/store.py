@@ -217,11 +217,9 @@ def refuse_used(path: Path) -> None:
             raise ResultError(f"{path} exists and is not an empty folder", hint)
 
 
-def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None = None) -> Store:
-    """Makes a new folder for the run that `header` describes: an unfinished Result, which may hold the measurements of
-    another run of the machine.
+def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
+    """Makes a new folder for the run that `header` describes: an unfinished Result without measurements.
 
-    source: the folder of that run, from which its audited outputs are copied.
     Raises ResultError if the folder is not empty, cannot be written, or the disk has less than `needs_bytes` free.
     """
     if header.finished:
@@ -239,18 +237,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0, source: Path | None
         first = header.model_copy(update={name: () for name in ADDED}).model_dump(mode="json")
         append_line(path / JOURNAL, json.dumps(first, allow_nan=False).encode() + b"\n")
         sync_folder(path)
-        measured = [] if source is None else [source / "raw" / f"{each.key}.outputs.npz" for each in header.records]
-        for outputs in measured:
-            if outputs.exists():
-                shutil.copyfile(outputs, path / "raw" / outputs.name)
-    store = Store(path)
-    if header.records:
-        store.append(*header.records)
-    for metering in header.meterings:
-        store.meter(metering)
-    if header.connections:
-        store.add("connections", *header.connections)
-    return store
+    return Store(path)
 
 
 def resume(path: Path) -> Store:

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import zipfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,6 +18,8 @@ ROOT = Path("/")
 MAX_TEXT = 200  # characters of one fact: it ends up on terminals and in tables
 MAX_BYTES = 1 << 20
 MAX_ARCHIVE_BYTES = 1 << 30
+DAMAGE = (ValueError, LookupError, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""The errors that a damaged or hostile .npz file raises; RuntimeError covers encrypted members."""
 CHUNK_BYTES = 1 << 16
 
 

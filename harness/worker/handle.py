@@ -35,7 +35,6 @@ from mixmark.harness.worker.process.child_process import ChildProcess
 
 FINISHES_WITHIN_S = 30.0
 TRACED = ("raised", "out of memory", "wrong output")  # failures whose cause the log shows
-LOG_LINES = 5  # of a worker that crashed: enough to show the cause in a traceback
 SAMPLE_S = 0.5  # between two samples of the memory, while a reply is waited for
 
 OnStage = Callable[[str], None]
@@ -152,7 +151,7 @@ class Worker:
 
     def send(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
         """Sends a call without waiting for its reply. Raises WorkerFailed if the worker is gone."""
-        self._doing = messages.DOING.get(method.__name__, f"calling {method.__name__}")
+        self._doing = f"calling {method.__name__}"
         self._timed = method in TIMED
         try:
             self._process.send(calls.write_call(method, *args, **arguments))
@@ -293,7 +292,7 @@ class Worker:
             cause = f"the worker was killed by {_signal_name(-status)} while {self._doing}"
         else:
             cause = f"the worker ended with exit code {status} while {self._doing}"
-        last = "".join(last_lines(self.log, 1))
+        last = last_line(self.log)
         hint = f"see {self.log.name}" + (f", whose last line is: {last}" if last else "")
         return Failure(kind="crashed", message=cause, hint=hint)
 
@@ -305,25 +304,22 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def last_lines(log: Path, most: int) -> list[str]:
-    """The last lines of a log, in printable characters; none if there is no log."""
-    with contextlib.suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - 400 * most))
-        lines = file.read().decode(errors="replace").strip().splitlines()
-        return ["".join(c for c in line if c.isprintable()).strip()[:200] for line in lines[-most:]]
-    return []
+def last_line(log: Path) -> str:
+    """The last line of a log, in printable characters; empty if there is none."""
+    with contextlib.suppress(OSError, IndexError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 400))
+        last = file.read().decode(errors="replace").strip().splitlines()[-1]
+        return "".join(c for c in last if c.isprintable()).strip()[:200]
+    return ""
 
 
 def why(failure: Failure, log: Path) -> str:
-    """A failure in words, for a worker whose log is in no result folder. If the log says more it is copied, and the
-    copy is named."""
-    if not failure.hint.startswith(f"see {log.name}"):
-        return f"{failure.message}; {failure.hint}".removesuffix("; ")
-    message = failure.message
-    if failure.kind in ("crashed", "hung") and (end := " | ".join(last_lines(log, LOG_LINES))):
-        message += f"; its log ends with: {end}"
-    copy = _copied(log)
-    return f"{message}; see {copy}" if copy else message
+    """A failure in words, for a worker whose log is in no result folder: the log is copied if the words name it."""
+    hint, named = failure.hint, f"see {log.name}"
+    if hint.startswith(named):
+        last = "" if failure.kind == "hung" else hint.removeprefix(named)  # --timeout is about measurements
+        hint = f"see {_copied(log) or log.name}{last}"
+    return f"{failure.message}; {hint}".removesuffix("; ")
 
 
 def _copied(log: Path) -> str:

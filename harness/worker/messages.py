@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping
 from typing import Annotated, Literal, Protocol
 
 from pydantic import Field
@@ -356,36 +355,6 @@ class SuiteCalls(Protocol):
     def check_weights(self, *, suite: SuiteChoice) -> tuple[str, tuple[str, ...]]:
         """Reads every weight once. Returns the label of the checkpoint, and its tensors that the suite does not use.
         Raises UsageError if a weight cannot be read, or is NaN or infinite."""
-
-
-DOING: Mapping[str, str] = {
-    "discover": "discovering devices",
-    "open": "opening a suite",
-    "prepare": "making feeds",
-    "begin": "making feeds",
-    "measure": "measuring",
-    "reveal": "measuring",
-    "feed": "running a feed",
-    "hand_over": "handing over its outputs",
-    "compare_outputs": "making feeds",
-    "check_runner": "checking what a runner yields",
-    "close": "closing",
-    "domains": "listing its domains",
-    "read": "reading",
-    "load": "loading",
-    "construct": "beginning",
-    "choose": "choosing",
-    "disclose": "disclosing its accelerators",
-    "checks": "checking its accelerators",
-    "describe": "loading",
-    "build": "building the suite",
-    "units": "counting units",
-    "costs": "computing costs",
-    "gate": "computing a gate",
-    "check_weights": "reading the weights",
-}
-"""What the worker does in each call until it names a stage, for the message about a hang or a death. A call that is not
-here is named."""
 
 
 # --- what the parent does ---------------------------------------------------------------------------------------------

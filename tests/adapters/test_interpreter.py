@@ -192,8 +192,8 @@ def test_two_versions_of_a_runtime_work_in_one_mixed_run(complete: Environment, 
     [
         ("fine", None),
         ("dies", "the probe was pulled out; plug it in again"),
-        ("is killed", "the worker was killed by SIGSEGV while reading"),
-        ("hangs", "no reply within 1 s while reading"),
+        ("is killed", "the worker was killed by SIGSEGV while calling read"),
+        ("hangs", "no reply within 1 s while calling read"),
     ],
 )
 def test_a_meter_is_read_there(
@@ -299,8 +299,8 @@ def test_a_misspelt_option_is_misuse_there_too(complete: Environment, command: s
 
 def test_a_crash_while_devices_are_discovered_shows_the_end_of_the_log(complete: Environment) -> None:
     configured(complete.python, "broken = true\n")
-    assert "exit code 3 while discovering devices" in why_absent()
-    assert "its log ends with: libacme: cannot open /dev/acme0; see " in why_absent()
+    assert "exit code 3 while calling discover" in why_absent()
+    assert "whose last line is: libacme: cannot open /dev/acme0" in why_absent()
 
 
 SERVED = """

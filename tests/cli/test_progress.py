@@ -81,11 +81,11 @@ def made(share: Share, phase: str, error: Failure | None = None) -> Record:
     return drawn.model_copy(update={"route": share.route, "phase": phase, **audit})
 
 
-def snapshot(share: float, elapsed_s: float, units: dict[str, float], least_surplus: float = 0.0) -> MixSnapshot:
+def snapshot(share: float, elapsed_s: float, units: dict[str, float]) -> MixSnapshot:
     """A share of a mix of these units is done, of 0.0133 mixes a second that were planned."""
     tally = Tally({suite: share * amount for suite, amount in units.items()}, {}, {}, {})
     running = {"cpu:0": "llm", "npu:a": ""}
-    return MixSnapshot(round(elapsed_s * S), 120 * S, share, 0.0133, least_surplus, running, tally, {}, units)
+    return MixSnapshot(round(elapsed_s * S), share, 0.0133, running, tally, {}, units)
 
 
 class Player:
@@ -285,19 +285,6 @@ def test_the_work_that_is_in_no_whole_mix_yet_is_told_too() -> None:
     player.now_s = 61
     player.notify(begun)
     assert player.lines[-1].endswith("work for 0.75 mixes, 0.00 of them whole")
-
-
-@pytest.mark.parametrize(("least", "told"), [(0.02, False), (0.09, True)])
-def test_a_window_that_is_too_short_for_a_mix_is_told_once_and_first(least: float, told: bool) -> None:
-    """Once in a run: a phase beside copies has the same window."""
-    player = Player(width=10_000)
-    for elapsed_s in (1, 2):
-        player.notify(snapshot(0.0, elapsed_s, {"llm": 50.2}, least))
-    player.notify(Recorded(made(player.header.phases[0].shares[0], player.header.phases[0].name)))
-    player.notify(snapshot(0.0, 1, {"llm": 50.2}, least))
-    found = [line for line in player.lines if "too slow" in line]
-    assert len(found) == told
-    assert not told or ("a window of 2:00 minutes" in found[0] and "At least 9.0 % of its work" in found[0])
 
 
 def test_a_long_run_says_first_how_long_it_takes() -> None:

@@ -51,8 +51,6 @@ class Engine:
         self.prepare(feed)
         if self.mode == "kill":
             os.kill(os.getpid(), signal.SIGSEGV)
-        if self.mode == "segfault":
-            ctypes.string_at(0)
         if self.mode == "exit":
             os._exit(7)
         if self.mode == "sys.exit":

@@ -1,9 +1,7 @@
 """An adapter with as many devices as asked for, each as fast as asked for; the CPU's work is sleeping.
 
-options: `s.<device>.<suite>` seconds a sample, in fp32; `parts.<device>`: the devices of a group, `a+b`; `int8`: the
-part of that time which int8 takes, where it is offered; `slots`: how many feeds a device takes at once;
-`die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a suite that happens; `says`:
-the text of the error.
+options: `s.<device>.<suite>` seconds a sample; `parts.<device>`: the devices of a group, `a+b`; `die.<device>`,
+`raise.<device>`, `hang.<device>`: at which feed of a suite that happens; `says`: the text of the error.
 """
 
 from __future__ import annotations
@@ -14,15 +12,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from mixmark import Array, Device, Feed, Precision, Runner, Suite, Unsupported, Use
+from mixmark import Array, Device, Feed, Runner, Suite, Unsupported, Use
 from mixmark.harness.resources import clock
 
 
 class Player:
-    def __init__(self, suite: str, device: str, options: Mapping[str, str], precision: str) -> None:
+    concurrency = 1
+
+    def __init__(self, suite: str, device: str, options: Mapping[str, str]) -> None:
         self.facts = {"band": device}
-        self.concurrency = int(options.get("slots", 1))
-        self.sample_s = float(options[f"s.{device}.{suite}"]) * float(options.get(precision, 1))
+        self.sample_s = float(options[f"s.{device}.{suite}"])
         self.says = options.get("says", "a string broke")
         self.ends = {how: int(options.get(f"{how}.{device}", 0)) for how in ("die", "raise", "hang")}
         self.feeds = 0
@@ -48,7 +47,6 @@ class Band:
 
     def discover(self) -> Iterable[Device]:
         for name in self.devices:
-            offered: tuple[Precision, ...] = ("fp32", "int8") if "int8" in self.options else ("fp32",)
             parts = tuple(f"npu:{each}" for each in self.options.get(f"parts.{name}", "").split("+") if each)
             yield Device(
                 id=f"npu:{name}",
@@ -56,7 +54,7 @@ class Band:
                 parts=parts,
                 memory_pool=name,
                 memory_bytes=8 << 30,
-                precisions=offered,
+                precisions=("fp32",),
                 precisions_by_suite={"probe": ()},
             )
 
@@ -65,4 +63,4 @@ class Band:
         name = device.id.removeprefix("npu:")
         if f"s.{name}.{suite.name}" not in self.options:
             raise Unsupported(f"{name} does not play {suite.name}")
-        yield Player(suite.name, name, self.options, precision)
+        yield Player(suite.name, name, self.options)

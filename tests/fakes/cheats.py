@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import random
-import re
 import sys
 import threading
 import time
@@ -39,7 +37,7 @@ from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.resources import clock
-from mixmark.harness.worker import calls, child, load_generator
+from mixmark.harness.worker import child, load_generator
 from mixmark.harness.worker import outputs as kept
 from mixmark.harness.worker.messages import ParentCalls
 from mixmark.suites.limits import check_output, gate_bound
@@ -274,16 +272,6 @@ class Bundling(Honest):
 # --- nonsense ---------------------------------------------------------------------------------------------------
 
 
-class Attached(Honest):
-    """Yields tensors that are attached to a graph of gradients."""
-
-    def __call__(self, feed: Feed) -> Iterator[Any]:
-        return (self for _ in super().__call__(feed))
-
-    def __array__(self, *_: object, **__: object) -> Array:
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
-
-
 def odd(deed: str, changed: Callable[[Array], Any]) -> type[Honest]:
     """An engine that puts something in the place of each token."""
 
@@ -296,15 +284,8 @@ def odd(deed: str, changed: Callable[[Array], Any]) -> type[Honest]:
 
 
 Wide = odd("Yields two numbers for each token.", lambda token: np.repeat(token[:, None], 2, axis=1))
-Scalar = odd("Yields scalars.", lambda token: token[0])
 Narrow = odd("Yields int32.", lambda token: token.astype(np.int32))
-Double = odd("Yields float64.", lambda token: token.astype(np.float64))
 NotANumber = odd("Yields NaN.", lambda token: np.full(1, np.nan, np.float32))
-Infinite = odd("Yields infinity.", lambda token: np.full(1, np.inf, np.float32))
-Nothing = odd("Yields None.", lambda token: None)
-Ragged = odd("Yields lists of different lengths.", lambda token: [[1], [1, 2]])
-Empty = odd("Yields arrays without a row.", lambda token: token[:0])
-Nested = odd("Yields generators.", lambda token: (each for each in [token]))
 Hollow = odd("Yields rows without a value.", lambda token: np.zeros((1, 0), np.float32))
 Huge = odd("Yields a gigabyte for each token.", lambda token: np.broadcast_to(np.float32(0), (1, 1 << 28)))
 Listed = odd("Yields lists, which numpy takes for arrays.", lambda token: token.tolist())
@@ -334,13 +315,6 @@ class Stubborn(Honest):
                 yield token
 
 
-class Returning(Honest):
-    """Returns nothing to iterate over."""
-
-    def __call__(self, feed: Feed) -> Any:
-        return None
-
-
 class Growing(Honest):
     """Yields pairs from the second feed on."""
 
@@ -353,27 +327,12 @@ class Growing(Honest):
             yield np.repeat(token[:, None], self.width, axis=1)
 
 
-class Mute(Honest):
-    """Yields nothing at all."""
-
-    def __call__(self, feed: Feed) -> Iterator[Array]:
-        return iter(())
-
-
 class Endless(Honest):
     """Never stops yielding."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         while True:
             yield np.zeros(1, np.int64)
-
-
-class Breaking(Honest):
-    """Raises an exception in the middle of a feed."""
-
-    def __call__(self, feed: Feed) -> Iterator[Array]:
-        yield from super().__call__(feed)
-        raise ConnectionError("the engine is gone")
 
 
 # --- a suite bent to suit --------------------------------------------------------------------------------------
@@ -584,16 +543,6 @@ class Hiding(EverySecond):
         around(kept.Outputs, "_drop", drop)
 
 
-class Loading(EverySecond):
-    """Replaces the worker's random generator."""
-
-    def start(self) -> None:
-        super().start()
-        dice: Any = random.SystemRandom
-        dice.random = lambda dice: 0.0
-        dice.sample = lambda dice, among, count: list(among)[:count]
-
-
 class Forging(Honest):
     """Reports two feeds for each that it finished."""
 
@@ -661,13 +610,6 @@ class Piping(Honest):
             os.mkfifo(out)
 
         around(child.AdapterService, "measure", measure)
-
-
-class Negative(Honest):
-    """Says that it was loaded in less than no time."""
-
-    def start(self) -> None:
-        around(calls, "write_reply", lambda write, *said: re.sub(rb'"load_ns": \d+', b'"load_ns": -5', write(*said)))
 
 
 class Unsealed(Honest):

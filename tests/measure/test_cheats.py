@@ -155,23 +155,12 @@ CAUGHT = {
     "Bundling": ("units_counted.yields", ""),
     # nonsense
     "Wide": ("audited.problem", "the output is int64 (4, 2), but should be int64 (4,)"),
-    "Scalar": ("finished.failed", "a runner yields arrays"),
     "Narrow": ("audited.problem", "the output is int32 (4,), but should be int64 (4,)"),
-    "Double": ("finished.failed", "a runner yields arrays of float32, int32 or int64"),
     "NotANumber": ("audited.problem", "outputs with values that are not finite"),
-    "Infinite": ("audited.problem", "outputs with values that are not finite"),
-    "Nested": ("finished.failed", "a runner yields arrays of float32, int32 or int64"),
-    "Attached": ("finished.failed", "RuntimeError: Can't call numpy() on Tensor that requires grad"),
     "Hollow": ("finished.failed", "the output for a feed is empty"),
     "Huge": ("finished.failed", "a unit's output has 1024 MiB"),
-    "Returning": ("finished.failed", "TypeError: 'NoneType' object is not iterable"),
-    "Nothing": ("finished.failed", "a runner yields arrays"),
-    "Ragged": ("finished.failed", "ValueError"),
-    "Empty": ("finished.failed", "the runner yielded 0 units for a feed of 4"),
     "Growing": ("finished.failed", "the outputs for two feeds differ in shape"),
-    "Mute": ("finished.failed", "the runner yielded nothing"),
     "Endless": ("finished.failed", "the runner yielded at least 5 units"),
-    "Breaking": ("finished.failed", "ConnectionError: the engine is gone"),
     "Bending": ("audited.wrong", ""),
 }
 """The code of the finding, and what its values hold. These engines change nothing but themselves."""
@@ -190,10 +179,8 @@ PATCHING = {
     "Resealing": ("finished.failed", "sealed came after the window was closed"),
     "Reopening": ("finished.failed", "measure was due, but stage came"),
     "Piping": ("finished.failed", "is not a regular file"),
-    "Negative": ("finished.failed", "cannot be read: the reply to open has a wrong field"),
     "Unsealed": ("finished.failed", "the worker did not close its window"),
     "Choosing": ("audited.problem", "the worker handed over the digests of"),
-    "Loading": ("audited.wrong", ""),
     "Forging": ("finished.failed", "its feeds are not numbered one by one"),
     "Babbling": ("finished.failed", "cannot be read"),
 }
@@ -226,7 +213,7 @@ GAIN_NOTHING_AS_PROBES = ("Anticipating",)
 
 INLINE = {*CAUGHT, "", "Honest", "Overhearing", "Listed", "Reusing", "Slipping", "Boasting", "Squeezing"}
 """The engines whose worker may be a thread of this process, and the auditor's, which has no name."""
-ALIKE = {"AmendingSooner", "Reopening", "Negative", "Loading"}
+ALIKE = {"AmendingSooner", "Reopening"}
 """What catches these catches others of the table too."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Placement, Rate
-from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, least_surplus, surplus
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, surplus
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import (
@@ -184,12 +184,6 @@ def test_what_is_planned_must_be_loaded() -> None:
         Machine(MIX, GPU_AND_CPU, {pair: units for pair, units in QUANTA.items() if pair != ("llm", "cpu:0")})
 
 
-def test_a_feed_that_was_never_given_cannot_finish() -> None:
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA)
-    with pytest.raises(ValueError, match=r"cpu:0 was given no feed of llm"):
-        machine.dispatcher.finished("cpu:0", Handed("llm"), 0, 1, 20)
-
-
 def test_no_device_holds_more_than_its_slots_and_one() -> None:
     machine = Machine(MIX, GPU_AND_CPU, QUANTA, concurrency=2)
     given = 0
@@ -238,18 +232,7 @@ def test_a_window_that_is_too_short_for_the_machine_ends_with_a_surplus() -> Non
     machine = machine_of({"cpu:0": CPU}, 0.2)
     machine.window(QUICK)
     assert machine.now_ns == QUICK.max_ns
-    told = least_surplus(machine.placement, EDGE_1, machine.quanta, QUICK.max_ns / SECOND)
-    assert machine.dispatcher.surplus(machine.now_ns) == pytest.approx(told, rel=0.5)
-    assert told > 0.05
-
-
-def test_a_feed_worth_many_mixes_that_takes_no_time_is_not_too_heavy() -> None:
-    """One feed of dlrm is 256 mixes here, and a hundredth of a second of the 3,831 s that a mix takes."""
-    units, rates = {"dlrm": 1.0, "resnet50": 1e6}, {("dlrm", "cpu:0"): 25_262.0, ("resnet50", "cpu:0"): 261.0}
-    plan = place(units, solo(rates), [device("cpu:0")])
-    assert least_surplus(plan, units, {("dlrm", "cpu:0"): 256, ("resnet50", "cpu:0"): 4}, 30.0) < 0.001
-    alone = place({"dlrm": 1.0}, solo({("dlrm", "cpu:0"): 1.0}), [device("cpu:0")])
-    assert least_surplus(alone, {"dlrm": 1.0}, {("dlrm", "cpu:0"): 256}, 30.0) == 0
+    assert machine.dispatcher.surplus(machine.now_ns) > 0.05
 
 
 def test_a_device_that_gets_slower_by_half_is_measured_with_its_whole_window() -> None:

@@ -17,7 +17,6 @@ from mixmark.harness.measure.audit import CPU, Auditor, pending
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
 from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.stages import RunState
-from mixmark.harness.plan import presets
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from tests.measure.test_stages import BRIEF, DEVICES, SECOND, changed, record, solo
@@ -104,12 +103,6 @@ def benchmark(
     nothing: Any = None  # all outputs are audited already
     preset = replace(BRIEF, runs=mixes, repeats=repeats)
     return Benchmark(header, desk, Auditor(keeper.path, nothing, CPU, 1.0), keeper, preset, notify)
-
-
-def test_a_quiet_mix_is_run_once(tmp_path: Path) -> None:
-    desk = Desk(QUIET)
-    _, said = run(tmp_path / "a", desk)
-    assert (desk.measured, said) == (["mix1"], [])
 
 
 @pytest.mark.parametrize(
@@ -226,7 +219,3 @@ def test_a_disturbed_solo_measurement_is_no_reason_to_repeat_the_mix() -> None:
     of_mix = before.model_copy(update={"phases": (phase, *before.phases[1:])})
     disturbed = RunState(of_mix, replace(BRIEF, repeats=2), {}).disturbed
     assert [name for name, _ in disturbed] == [phase.name]
-
-
-def test_the_smoke_tier_repeats_nothing() -> None:
-    assert [presets.of("quick", tier).repeats for tier in ("smoke", "edge", "server")] == [0, 2, 2]

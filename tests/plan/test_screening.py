@@ -18,10 +18,8 @@ from mixmark.harness.contracts.schema import (
     Cost,
     Device,
     Failure,
-    Found,
     Gate,
     Limits,
-    Metering,
     Mix,
     Phase,
     Precision,
@@ -262,40 +260,6 @@ def test_a_route_that_crashes_when_it_is_measured_is_left_out() -> None:
     routes = candidates(*PAIR, target("openvino", "fp32", dlrm=()))
     after = tried(began(routes), {"torch": 7, "onnxruntime": (7.4, 0), "openvino": 7.2})
     assert measured(after) == [("llm", "torch"), ("llm", "onnxruntime"), ("llm", "openvino")]
-
-
-def test_a_lower_class_goes_on_from_what_a_higher_one_measured() -> None:
-    high = candidates(target("torch", "bf16", "int8", dlrm=()))
-    before = grown(began(()), *high).model_copy(update={"candidates": ()})
-    done = went(before, {"torch": 7})
-    low = plan.carried(done, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=False)
-    assert (low.bits, low.phases, len(low.records), low.finished) == (8, done.phases, len(done.records), False)
-    faster = tried(low, {"bf16": 7, "int8": 12})
-    own = [("probe", "probe", "torch", "int8"), ("solo", "llm", "torch", "int8"), ("probe", "probe", "torch", "int8")]
-    assert told(faster.phases)[len(high) :] == own
-    whole = plan.carried(done, 8, candidates(target("torch", "bf16", "int8", dlrm=()), bits=8), all_routes=True)
-    assert told(whole.phases)[len(high) :] == own
-
-
-def test_a_lower_class_no_longer_lacks_the_devices_that_it_uses() -> None:
-    before = went(grown(began(()), *candidates(target("torch", "bf16", dlrm=()))), {"torch": 7})
-    names = (("device", "cpu:0"), ("device", "npu:0"), ("meter", "rapl"), ("mix", "edge-1"), ("experiment", "one"))
-    absent = tuple(Absent.model_validate({"kind": kind, "name": name, "reason": "why"}) for kind, name in names)
-    more = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
-    assert {phase.shares[0].route.device for phase in more} == {"cpu:0"}
-    low = plan.carried(before.model_copy(update={"absent": absent}), 8, more, all_routes=False)
-    assert [each.name for each in low.absent] == ["npu:0", "rapl"], "and its mix and its experiments are still to come"
-
-
-def test_a_lower_class_keeps_what_was_found_before_the_first_phase() -> None:
-    meterings = tuple(Metering(phase=name, begin_ns=0, end_ns=1, cpu_ns=0) for name in ("first.0", "mix1"))
-    first, in_mix = (Found(experiment="any", phase=phase, facts={}) for phase in (None, "mix1"))
-    before = went(grown(began(()), *candidates(target("torch", "bf16", dlrm=()))), {"torch": 7})
-    mixed = before.phases[0].model_copy(update={"name": "mix1", "purpose": "mixed"})
-    update = {"phases": (*before.phases, mixed), "found": (first, in_mix), "meterings": meterings}
-    more = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
-    low = plan.carried(before.model_copy(update=update), 8, more, all_routes=False)
-    assert (low.found, [each.phase for each in low.meterings]) == ((first,), ["first.0"])
 
 
 def test_a_run_claims_no_weight_class_above_its_routes() -> None:

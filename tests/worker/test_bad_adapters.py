@@ -56,7 +56,7 @@ def found(tmp_path: Path, source: str) -> Found:
         ("return [Device(id='no id', kind='cpu', memory_pool='host')]", "1 validation error for Device"),
         (
             "from mixmark.harness.resources import clock; clock.sleep(1000)",
-            "no reply within 120 s while discovering devices",
+            "no reply within 120 s while calling discover",
         ),
     ],
 )

@@ -141,13 +141,6 @@ def test_the_highest_rate_lies_below_what_a_closed_loop_does(inline: None, tmp_p
     assert {trial.kept for trial in answer.rate_trials} == {True, False}
 
 
-def test_a_rate_that_is_too_high_is_told(inline: None, tmp_path: Path) -> None:
-    with worker(tmp_path, work_s="0.05") as acme:
-        opened(acme)
-        with pytest.raises(WorkerFailed, match="the queue grows"):
-            measured(acme, tmp_path, scenario="server", rate_per_s=1000.0, min_ns=10**9, max_ns=2 * 10**8)
-
-
 def test_a_slice_is_pinned_before_its_adapter_is_loaded(tmp_path: Path) -> None:
     cores = sorted(os.sched_getaffinity(0))[:1]
     with Worker(ACME, {"mode": "fine"}, tmp_path, tmp_path / "log", cores=cores) as acme:

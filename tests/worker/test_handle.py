@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
-import signal
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +28,6 @@ pytestmark = pytest.mark.slow
     ("mode", "kind", "words"),
     [
         ("kill", "crashed", "SIGSEGV while warming up"),
-        ("segfault", "crashed", "SIGSEGV"),
         ("exit", "crashed", "exit code 7"),
         ("sys.exit", "raised", "licence expired"),
         ("hang", "hung", "no reply within 2 s while warming up"),
@@ -94,16 +90,6 @@ def test_noise_on_stdout_is_harmless(tmp_path: Path) -> None:
     log = (tmp_path / "log").read_text()
     assert "noise of a child" in log
     assert '{"failure": 1}' in log
-
-
-def test_a_killed_worker_is_noticed_from_outside(tmp_path: Path) -> None:
-    with worker(tmp_path, work_s="60") as acme:
-        opened(acme)
-        threading.Timer(0.5, os.kill, (acme.pid, signal.SIGSEGV)).start()
-        with pytest.raises(WorkerFailed, match="SIGSEGV"):
-            measured(acme, tmp_path)
-        with pytest.raises(WorkerFailed, match="SIGSEGV"):  # and it stays gone
-            measured(acme, tmp_path)
 
 
 def test_a_missing_interpreter_is_told(tmp_path: Path) -> None:

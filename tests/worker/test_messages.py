@@ -10,28 +10,12 @@ from typing import Any
 import pytest
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import AcceleratorState, Check, DeviceLoad, Request, Sample
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Cost,
-    Domain,
-    Failure,
-    LatencyLimits,
-    RateTrial,
-    Trial,
-    UnitNames,
-)
-from mixmark.harness.worker import calls, child, messages
-from mixmark.harness.worker.messages import (
-    AdapterCalls,
-    MeterCalls,
-    ParentCalls,
-    PolicyCalls,
-    SuiteCalls,
-    WatcherCalls,
-)
+from mixmark.harness.contracts.protocols import DeviceLoad, Request, Sample
+from mixmark.harness.contracts.schema import Absent, Domain, Failure, Trial
+from mixmark.harness.worker import calls, messages
+from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls, PolicyCalls
 from tests.fakes.acme import DEVICE
-from tests.fakes.workers import LIMITS, NULL
+from tests.fakes.workers import LIMITS
 
 PLUG = Domain(
     id="plug/1", meter="plug", covers=("node",), boundary="wall", quantity="power", method="external", source="a test"
@@ -39,88 +23,36 @@ PLUG = Domain(
 PREPARED = messages.Prepared(
     batch=4,
     trials=(Trial(batch=1, units=2, elapsed_ns=3),),
-    search_ended_by="time",
     rate_per_s=0.1 + 0.2,
-    rate_trials=(RateTrial(rate_per_s=1 / 3, feeds=4, kept=True),),
     feed_ns=7,
     facts={"café": "½ \n"},
     processes=(1, 2),
 )
-DESCRIPTION = messages.SuiteDescription(
-    version="1",
-    unit="image",
-    unit_names=UnitNames(short="img", work="images"),
-    scenarios=("offline",),
-    continues="",
-    summary="",
-)
-COST = Cost(name="all", yields=1, flops=2, bytes=3)
 ABSENT = Absent(kind="meter", name="probe 2", reason="not plugged in")
+FED = messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff", carried_ns=5)
+COMPARED = messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"})
+CHOICE: dict[str, Any] = {
+    "arrived": (Request(number=7, suite="a", due_ns=2**60, limit_ns=None),),
+    "gone": (6,),
+    "devices": (DeviceLoad(device="cpu:0", busy_s=1 / 3, has_room=True),),
+    "now_ns": 2**60,
+}
 EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
-    (AdapterCalls, AdapterCalls.discover, {}, messages.Discovered(devices=(DEVICE,), vendor={"Acme driver": "4.2"})),
-    (
-        AdapterCalls,
-        AdapterCalls.open,
-        {"device": DEVICE, "suite": NULL, "precision": "fp32", "scenario": "server", "free_bytes": None},
-        messages.Opened(load_ns=1, needed_bytes=2, facts={"engine": "acme 1"}, concurrency=3),
-    ),
     (AdapterCalls, AdapterCalls.prepare, {"scenario": "offline", "batch": None, "seed": 2**62}, PREPARED),
-    (AdapterCalls, AdapterCalls.begin, {"pool": 2**63 - 1}, None),
-    (AdapterCalls, AdapterCalls.measure, {"seed": 2**62, "out": "o"}, None),
-    (AdapterCalls, AdapterCalls.reveal, {"turn": 3, "secret": 2**62}, None),
-    (
-        AdapterCalls,
-        AdapterCalls.feed,
-        {"serial": 0, "nonce": 1, "take": "a.npy", "give": ""},
-        messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff", carried_ns=5),
-    ),
-    (AdapterCalls, AdapterCalls.hand_over, {"outputs": "a"}, {"engine": "acme 1"}),
+    (AdapterCalls, AdapterCalls.feed, {"serial": 0, "nonce": 1, "take": "a.npy", "give": ""}, FED),
     (
         AdapterCalls,
         AdapterCalls.compare_outputs,
         {"batch": 1, "pool": 2, "seeds": {0: 1, 7: 2**62}, "outputs": "a", "sha256": "12ab"},
-        messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"}),
+        COMPARED,
     ),
-    (
-        AdapterCalls,
-        AdapterCalls.check_runner,
-        {"seed": 1},
-        messages.RunnerChecked(types=("a.b",), yields=1, feed_ns=2, converting_ns=1, overwritten=0, closing_ns=1),
-    ),
-    (AdapterCalls, AdapterCalls.close, {}, None),
     (MeterCalls, MeterCalls.domains, {"devices": (DEVICE,)}, (PLUG, ABSENT)),
     (MeterCalls, MeterCalls.read, {"domain": PLUG}, (Sample(0.1 + 0.2), Sample(1e-300, 2**60))),
-    (MeterCalls, MeterCalls.load, {}, True),
-    (PolicyCalls, PolicyCalls.load, {}, None),
-    (PolicyCalls, PolicyCalls.construct, {"seconds": {"a": {"cpu:0": 0.1 + 0.2}}, "plan": {}}, None),
-    (
-        PolicyCalls,
-        PolicyCalls.choose,
-        {
-            "arrived": (Request(number=7, suite="a", due_ns=2**60, limit_ns=None),),
-            "gone": (6,),
-            "devices": (DeviceLoad(device="cpu:0", busy_s=1 / 3, has_room=True),),
-            "now_ns": 2**60,
-        },
-        (7, "cpu:0"),
-    ),
-    (WatcherCalls, WatcherCalls.disclose, {}, ({"id": "npu:onyx", "name": "Onyx"},)),
-    (WatcherCalls, WatcherCalls.read, {}, (AcceleratorState("npu:onyx", reasons=["power cap"], pids=[1, 2]),)),
-    (WatcherCalls, WatcherCalls.checks, {}, (Check("npu Onyx fan", "warn", "off", "onyxctl fan on"),)),
-    (WatcherCalls, WatcherCalls.close, {}, None),
-    (SuiteCalls, SuiteCalls.describe, {}, DESCRIPTION),
-    (SuiteCalls, SuiteCalls.build, {"suite": NULL}, LatencyLimits(percentile=0.9, total_ns=1, source="a test")),
-    (SuiteCalls, SuiteCalls.units, {"suite": NULL, "batch": 2}, 2),
-    (SuiteCalls, SuiteCalls.costs, {"suite": NULL, "precision": "fp32", "batch": 2}, (COST,)),
-    (SuiteCalls, SuiteCalls.gate, {"suite": NULL, "precision": "fp32"}, None),
-    (SuiteCalls, SuiteCalls.check_weights, {"suite": NULL}, ("a sha256:1", ("lm_head.weight",))),
-    (ParentCalls, ParentCalls.stage, {"name": "loading"}, None),
+    (PolicyCalls, PolicyCalls.choose, CHOICE, (7, "cpu:0")),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
-    (ParentCalls, ParentCalls.first_yielded, {"serial": 0, "units": 1, "digest": "00ff"}, None),
-    (ParentCalls, ParentCalls.feed_finished, {"serial": 0, "digest": "00ff"}, None),
-    (ParentCalls, ParentCalls.sealed, {"commitment": "12ab"}, None),
 ]
-COMMON = {"key": "a", "limits": LIMITS, "reference": True, "rate_per_s": None, "ahead": True, "report_feeds": True}
+"""Of each kind of value, such as a dataclass, a model and None, one call that has it."""
+COMMON = {"key": "a", "limits": LIMITS, "rate_per_s": None}
 
 
 @pytest.mark.parametrize(
@@ -137,13 +69,6 @@ def test_a_call_and_its_reply_are_the_same_after_their_lines(
     assert calls.read(line, interface) == calls.Call(method, arguments)
     reply = calls.read(calls.write_reply(method, value), interface)
     assert isinstance(reply, calls.Reply) and reply.of(method) == value
-
-
-def test_each_call_is_tried_and_named_in_messages_about_a_hang() -> None:
-    interfaces = {ParentCalls, *(calls_of_kind for calls_of_kind, _ in child.SERVED.values())}
-    methods = {name for each in interfaces for name in dir(each) if name[0] != "_"}
-    assert {method.__name__ for _, method, _, _ in EACH} == methods
-    assert messages.DOING.keys() == methods - {name for name in dir(ParentCalls) if name[0] != "_"}
 
 
 def test_a_failure_is_the_same_after_its_line_and_an_omitted_argument_has_its_default() -> None:

@@ -13,10 +13,9 @@ import pytest
 
 from mixmark.harness.contracts.errors import WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed
-from mixmark.harness.resources import clock
 from mixmark.harness.worker.load_generator import FeedLog, closed_loop
-from mixmark.harness.worker.outputs import AROUND_BYTES, Commitments, Outputs, capacity, digest, ranks, staying
-from tests.worker.test_load_generator import Yielding, given, limits, numbered, units
+from mixmark.harness.worker.outputs import AROUND_BYTES, Commitments, Outputs, capacity, ranks, staying
+from tests.worker.test_load_generator import Yielding, given, limits
 
 Handed = Mapping[str, Array]
 
@@ -51,23 +50,6 @@ def test_views_are_kept_as_what_they_show(tmp_path: Path) -> None:
         kept = Outputs()
         closed_loop(Yielding(view), given(), limits(min_feeds=1), new_log=partial(FeedLog, 3, kept))
         assert np.array_equal(saved(kept, tmp_path)["outputs"], [view])
-
-
-def test_outputs_of_different_shapes_are_wrong() -> None:
-    class Growing(Yielding):
-        def __call__(self, feed: Feed) -> Iterator[Array]:
-            yield np.zeros((1, 1 + int(feed["x"][0])), np.float32)
-
-    with pytest.raises(WrongOutput, match="differ in shape"):
-        closed_loop(Growing(), given(), limits(min_feeds=3), new_log=partial(FeedLog, outputs=Outputs()))
-
-
-def test_each_feed_tells_the_digest_of_its_output() -> None:
-    log = FeedLog(outputs=Outputs())
-    feeds = numbered()
-    commitments = [log.run(units(1), next(feeds), clock.now_ns, serial=serial)[1] for serial in range(2)]
-    assert commitments == [digest(serial, bytes(4)) for serial in range(2)]
-    assert commitments[0] != commitments[1]
 
 
 def run(feeds: int, most: int, commitments: Commitments, folder: Path) -> Handed:

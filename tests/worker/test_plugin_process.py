@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -20,7 +20,7 @@ from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import OfPolicy
+from mixmark.harness.measure.executor import LocalExecutor, OfPolicy
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
@@ -105,7 +105,7 @@ def test_a_plugin_that_was_ended_is_started_anew_by_its_next_call(tmp_path: Path
     meter: Any = plugin_process.PluginProxy(written(tmp_path, "meters", body), MeterCalls, calls)
     assert list(meter.domains((CPU,))) == []
     before = meter.pid
-    plugin_process.end_all()
+    LocalExecutor.end_plugins(cast(LocalExecutor, None))
     assert not psutil.pid_exists(before)
     meter.resume()
     assert meter.pid != before and psutil.pid_exists(meter.pid)
@@ -207,8 +207,8 @@ def test_a_policy_knows_the_seconds_the_loads_and_the_time(
         ("return None", None),
         ("raise KeyError('lost my list')", "KeyError: 'lost my list' (mine.py, line 5); see "),
         ("return 'cpu:0'", "it chose 'cpu:0', and not a request and a device"),
-        ("os._exit(3)", "the worker ended with exit code 3 while choosing"),
-        ("time.sleep(1000)", "no reply within 0 s while choosing"),
+        ("os._exit(3)", "the worker ended with exit code 3 while calling choose"),
+        ("time.sleep(1000)", "no reply within 0 s while calling choose"),
         ("from dataclasses import replace; return replace(waiting[0], number=9), 'x'", "it chose request 9, which"),
     ],
 )
@@ -270,8 +270,8 @@ def test_a_watcher_is_read_there_and_its_time_counts() -> None:
     [
         ("Raising", "RuntimeError: the driver is gone (watchers.py"),
         pytest.param("Hanging", "TimeoutError: the watcher took longer than 0.5 s", marks=pytest.mark.realtime),
-        ("Babbling", "the worker's reply while reading cannot be read: the reply to read has a wrong field"),
-        ("Flooding", "the worker's reply while reading cannot be read: a line of more than 1 MiB"),
+        ("Babbling", "the worker's reply while calling read cannot be read: the reply to read has a wrong field"),
+        ("Flooding", "the worker's reply while calling read cannot be read: a line of more than 1 MiB"),
         ("Unbuilt", "OSError: libonyx.so: cannot open shared object file"),
     ],
 )

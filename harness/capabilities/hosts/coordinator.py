@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Placement
-from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Tally, least_surplus, surplus
+from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Tally, surplus
 from mixmark.harness.plan.placement import Planner
 
 EVERY_S = 2.0  # how often hosts report their progress
@@ -78,10 +78,6 @@ class Coordinator:
         """See `dispatch.surplus`."""
         unfinished_s = {id: seconds for tally in self._tallies.values() for id, seconds in tally.unfinished_s.items()}
         return surplus(self._placement, self._mix_units, self.units, unfinished_s)
-
-    def least_surplus(self, window_s: float) -> float:
-        """See `dispatch.least_surplus`."""
-        return least_surplus(self._placement, self._mix_units, self._quanta, window_s)
 
     def update(self, host: str, tally: Tally) -> None:
         """Replaces the progress of a host. Raises KeyError for a host that is lost."""

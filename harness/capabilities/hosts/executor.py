@@ -343,16 +343,13 @@ class _PhaseOnHosts:
 
     def _snapshot(self, now_s: float) -> MixSnapshot:
         assert self.coordinator is not None and self.request.mix is not None
-        longest_ns = self.request.phase.shares[0].limits.max_ns
         feeds = Counter(dict.fromkeys(self.request.mix.units, 0))  # also of the hosts that are lost
         for host in self.hosts.values():
             feeds.update(host.progress.feeds if host.progress else {})
         return MixSnapshot(
             elapsed_ns=round((now_s - self.begin_s) * 1e9),
-            longest_ns=longest_ns,
             mixes=self.coordinator.mixes,
             planned_per_s=self.coordinator.placement.mixes_per_s,
-            least_surplus=self.coordinator.least_surplus(longest_ns / 1e9),
             running={
                 device: suite
                 for host in self.measuring
