@@ -57,10 +57,10 @@ def type_of(suite: Suite, precision: str) -> str:
     """GGUF's name of a precision. Raises Unsupported if GGUF has none, or for a suite of another architecture."""
     if suite.name != "llm" or suite.config.get("model_type") != "llama":
         raise Unsupported(f"GGUF files hold only Llama-type models; {suite.name} is not one", "take another --format")
-    types: Mapping[str, str] = {**TYPES}
-    if precision not in types:
+    type = next((type for name, type in TYPES.items() if name == precision), None)
+    if type is None:
         raise Unsupported(f"GGUF has no type for {precision}", f"take one of {', '.join(TYPES)}")
-    return types[precision]
+    return type
 
 
 def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
