@@ -10,7 +10,7 @@ import json
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,17 +25,12 @@ from mixmark.harness.contracts.text import plain
 from mixmark.suites.weights import Floats, check_buffer
 
 COMPLETE = "download it again, and compare its size with the original's"
-ORIGINAL = "give the checkpoint that it was converted from"
-MOST_NAMED = 5  # keys or files that a message lists
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
 """How the values of each type are read; numpy has no bf16."""
 _FOREIGN = {
     rb"version https://git-lfs": ("a pointer of git-lfs and not the file itself", "run git lfs pull where it lies"),
     rb"<!doctype html|<html": ("a web page", "download the file itself, and log in if its owner asks for that"),
-    rb"GGUF|lmgg|fmgg|tjgg": ("a GGUF or GGML file", ORIGINAL),
-    rb".{6}\w+Spec\0": ("a model of CTranslate2, such as faster-whisper's", ORIGINAL),
-    rb"\x89HDF": ("an HDF5 file, such as Keras writes", ORIGINAL),
-    rb"\x1f\x8b": ("compressed by gzip", "unpack it"),
+    rb"GGUF|lmgg|fmgg|tjgg": ("a GGUF or GGML file", "give the checkpoint that it was converted from"),
 }
 """What a file is whose first bytes match, in letters of either case, and what to do."""
 
@@ -108,7 +103,7 @@ def _tensors(path: Path, names: Collection[str]) -> dict[str, Stored]:
         return _of_files(path, [path], names)
     if not path.is_dir():
         raise UsageError(f"there is no checkpoint at {path}", "give a file, or a folder with weights in it")
-    there = sorted(each.name for each in path.iterdir())
+    there = [each.name for each in path.iterdir()]
     formats = [suffix for suffix in _READERS if any(name.endswith((suffix, f"{suffix}.index.json")) for name in there)]
     ways = [partial(_of_format, path, suffix, names) for suffix in formats]
     if all((path / name.partition(".")[0]).is_dir() for name in names):
@@ -119,7 +114,7 @@ def _tensors(path: Path, names: Collection[str]) -> dict[str, Stored]:
             return way()
         except UsageError as error:
             problems.append(error)
-    nothing = f"{path} has no file of weights ({', '.join(_READERS)}), but {_listed(there)}"
+    nothing = f"{path} has no file of weights ({', '.join(_READERS)})"
     raise problems[0] if problems else UsageError(nothing, "give the file or the folder of the weights")
 
 
@@ -183,13 +178,6 @@ def _unreadable(error: OSError, path: Path) -> UsageError:
     return UsageError(f"{error.filename or path} cannot be read: {error.strerror or error}", "give a readable copy")
 
 
-def _listed(names: Iterable[object]) -> str:
-    """The first of the names, as a message lists them."""
-    shown = [plain(str(name), 40) for name in names]
-    more = [f"{len(shown) - MOST_NAMED} more"] if len(shown) > MOST_NAMED else []
-    return ", ".join(shown[:MOST_NAMED] + more) or "nothing"
-
-
 def _refuse_foreign(path: Path) -> None:
     with path.open("rb") as file:
         begin = file.read(512).lstrip()
@@ -198,8 +186,6 @@ def _refuse_foreign(path: Path) -> None:
     for pattern, (what, advice) in _FOREIGN.items():
         if re.match(pattern, begin, re.IGNORECASE | re.DOTALL):
             raise UsageError(f"{path} is {what}", advice)
-    if path.suffix == ".bin" and path.with_suffix(".xml").exists():
-        raise UsageError(f"{path} has the weights of an OpenVINO model", ORIGINAL)
 
 
 def _shards(index: Path) -> list[str]:
@@ -271,10 +257,8 @@ def _torch(path: Path) -> Iterator[tuple[str, Stored]]:
             f"{COMPLETE}; or save its state_dict() alone, as .safetensors",
         ) from error
     tensors = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else loaded
-    if not isinstance(tensors, Mapping):
-        raise UsageError(f"{path} holds a {type(tensors).__name__}, not tensors by name", "save a model's state_dict()")
-    if not any(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
-        raise UsageError(f"{path} holds no tensors by name, but {_listed(tensors)}", "save its state_dict() alone")
+    if not isinstance(tensors, Mapping) or not any(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise UsageError(f"{path} holds no tensors by name", "save its state_dict() alone")
     names = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor):

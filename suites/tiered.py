@@ -1,4 +1,4 @@
-"""What suites share: one network in the size of each tier, and tokens that a teacher judges."""
+"""What suites share: networks in the sizes of each tier, and the references of audits that need more than an output."""
 
 from __future__ import annotations
 
@@ -27,17 +27,21 @@ if TYPE_CHECKING:
 
 
 class Tiered(Suite):
-    """A suite of one network in the size of each tier, which takes one sample at a time.
+    """A suite whose networks have the sizes of a tier. Its weights are synthetic or those of a checkpoint.
 
     Its module `network`, beside its own, has a class for each graph with the graph's name: `Step` for `step`.
     """
 
+    known: Sequence[str] = ("weights",)
+    """The options of the suite."""
     shapes: Mapping[str, Any]
-    """The sizes of the network by the tier."""
+    """The sizes of the networks by the tier, or by the variant."""
     metric: str
     """The metric of the gate."""
     gates: Mapping[str, Mapping[str, float]]
     """The bounds of the gates by the tier, each as in `gate_bound`."""
+    samples = 1
+    """The minimum number of samples in an audit."""
     fp32 = FP32
     """The bound of the gate for fp32."""
     trained = 0.5
@@ -49,14 +53,19 @@ class Tiered(Suite):
     """The latency limits of the server scenario by the tier."""
 
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options(f"the suite {self.name}", options, ["weights"])
-        if tier not in self.shapes:
-            raise Unsupported(f"{self.name} has no tier {tier!r}", f"it has {', '.join(self.shapes)}")
+        refuse_options(f"the suite {self.name}", options, self.known)
+        self.tier, self.options, self.weight_class = tier, options, weight_class
+        if self.variant not in self.shapes:
+            raise Unsupported(f"{self.name} has no tier {self.variant!r}", f"it has {', '.join(self.shapes)}")
         if weight_class not in self.classes:
             raise Unsupported(f"{self.name} has no weights of {weight_class} bits", "declare fp32, bf16 or fp16")
-        self.tier, self.options, self.weight_class = tier, options, weight_class
-        self.shape = self.shapes[tier]
+        self.shape = self.shapes[self.variant]
         self.latency = self.latencies.get(tier)
+
+    @property
+    def variant(self) -> str:
+        """The key of the sizes, and of the files of shipped graphs: the tier."""
+        return self.tier
 
     @property
     def home(self) -> Path:
@@ -69,7 +78,7 @@ class Tiered(Suite):
 
     def specs(self) -> Mapping[str, Spec]:
         """Names and shapes of all weights."""
-        return onnx_graphs.weight_specs(self.home, self.tier, self.graphs)
+        return onnx_graphs.weight_specs(self.home, self.variant, self.graphs)
 
     def weights(self) -> Weights:
         if path := self.options.get("weights"):
@@ -80,7 +89,7 @@ class Tiered(Suite):
         self, name: str, inputs: Mapping[str, Spec], state: Mapping[str, Spec], outputs: Mapping[str, Spec]
     ) -> Graph:
         """A graph that is shipped, cached or exported."""
-        return onnx_graphs.graph(self.home, self.tier, name, inputs, state, outputs, self.module(name))
+        return onnx_graphs.graph(self.home, self.variant, name, inputs, state, outputs, self.module(name))
 
     def module(self, graph: str) -> Callable[[], nn.Module]:
         """Builds the network of a graph on the meta device."""
@@ -88,32 +97,56 @@ class Tiered(Suite):
         def build() -> nn.Module:
             import torch
 
-            network = importlib.import_module(f"{type(self).__module__}.network")
             with torch.device("meta"):
-                built: nn.Module = getattr(network, graph.capitalize())(self.shape).eval()
-            return built
+                return self.network(graph, importlib.import_module(f"{type(self).__module__}.network")).eval()
 
         return build
 
-    @abstractmethod
-    def feed(self, random: np.random.Generator) -> Feed:
+    def network(self, graph: str, module: Any) -> nn.Module:
+        """The network of a graph on the current device. module: the suite's module `network`."""
+        built: nn.Module = getattr(module, graph.title().replace("-", ""))(self.shape)
+        return built
+
+    def feed(self, random: np.random.Generator, batch: int) -> Feed:
         """A feed that is drawn as a whole."""
+        raise NotImplementedError
 
     def feeds(self, batch: int, seed: int) -> Feeds:
-        """Feeds drawn anew, without a pool. Raises Unsupported for a batch other than 1."""
-        if batch != 1:
+        """Feeds drawn anew, without a pool. Raises Unsupported for a batch that the suite does not take."""
+        if batch != 1 and "offline" not in self.scenarios:
             raise Unsupported(f"{self.name} has no batches: it takes one sample at a time", "ask for batch 1")
-        return lambda nonce: self.feed(generator(self.name, seed, nonce))
+        return lambda nonce: self.feed(generator(self.name, seed, nonce), batch)
 
     def gate(self, precision: str) -> Gate | None:
         """None for a precision whose weight class the suite does not have."""
         if weight_class(precision) not in self.classes:
             return None
         trained = self.trained if "weights" in self.options else None
-        return Gate(metric=self.metric, at_most=gate_bound(self.gates[self.tier], precision, trained, self.fp32))
+        at_most = gate_bound(self.gates[self.tier], precision, trained, self.fp32)
+        return Gate(metric=self.metric, at_most=at_most, samples=self.samples)
 
     def reference(self) -> Suite:
         return self
+
+
+class FixedSamples:
+    """The reference of a suite that yields an array once: the suite itself, which then yields a statistic of its
+    outputs for fixed samples. A feed may have a single sample, of which no statistic can be computed."""
+
+    def __init__(self, suite: Suite, samples: int, statistic: Callable[[Array], Array]) -> None:
+        self.suite, self._samples, self._statistic = suite, samples, statistic
+        self._computed: Array | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.suite, name)
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        """The statistic is computed once and kept."""
+        yield from self.suite.infer(session, feed)
+        if self._computed is None:
+            (output,) = self.suite.infer(session, self.suite.feeds(self._samples, seed=0)(0))
+            self._computed = self._statistic(output)
+        yield self._computed
 
 
 class Decoder(Tiered):

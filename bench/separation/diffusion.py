@@ -16,8 +16,8 @@ import numpy as np
 
 from bench.separation import GROUP, Row, activations, integers, narrower, rounded
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites import limits, onnx_graphs, weights
-from mixmark.suites.diffusion import HOME, Diffusion, rule
+from mixmark.suites import limits, weights
+from mixmark.suites.diffusion import Diffusion
 
 if TYPE_CHECKING:
     import torch
@@ -204,8 +204,7 @@ def rows(networks: Networks, wanted: Callable[[str], object]) -> Iterator[Row]:
 
     if not wanted("weights of another seed"):
         return
-    specs = onnx_graphs.weight_specs(HOME, suite.tier, suite.graphs)
-    drawn = weights.Synthetic(suite.name, specs, partial(rule, guidance=suite.shape.guidance), suite.weight_class, 1)
+    drawn = weights.Synthetic(suite.name, suite.specs(), suite.fill, suite.weight_class, 1)
     networks.load(drawn)
     yield from row("weights of another seed", whole())
 

@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 from bench.separation import GROUP, Row, integers, narrower, rounded, two_of_four
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm, rule
-from mixmark.suites.dlrm.network import dlrm
+from mixmark.suites.dlrm import CROSS_LAYERS, FIXED, HOTNESS, SCRAMBLE, SET_ASIDE, Dlrm
+from mixmark.suites.dlrm.network import Rank
 from mixmark.suites.weights import Synthetic
 
 BATCH = 2048
@@ -57,7 +57,8 @@ class Target:
 
     def __call__(self, batch: int = BATCH, dtype: torch.dtype = torch.float32) -> Array:
         """The logits [samples], computed in `dtype`, `batch` samples at a time."""
-        network = dlrm(replace(self.suite.shape, rows=tuple(len(self.weights[TABLE.format(i)]) for i in range(26))))
+        with torch.device("meta"):
+            network = Rank(replace(self.suite.shape, rows=tuple(len(self.weights[TABLE.format(i)]) for i in range(26))))
         network.load_state_dict({name: weight.to(dtype) for name, weight in self.weights.items()}, assign=True)
         parts = zip(torch.split(self.dense.to(dtype), batch), torch.split(self.indices.t(), batch, dim=1), strict=True)
         with torch.inference_mode():
@@ -108,7 +109,7 @@ def opened(tier: str, weight_class: WeightClass, nonces: Sequence[int]) -> tuple
 def others(suite: Dlrm, seed: int) -> dict[str, Tensor]:
     """All weights except the tables, drawn with a seed; the suite's seed is 0."""
     specs = {name: suite.weights().spec(name) for name in suite.weights().names() if "t_cat" not in name}
-    source, weights = Synthetic(suite.name, specs, rule, suite.weight_class, seed), {}
+    source, weights = Synthetic(suite.name, specs, suite.fill, suite.weight_class, seed), {}
     for name, spec in specs.items():
         weights[name] = torch.empty([int(size) for size in spec.shape])
         source.read(name, weights[name].numpy())

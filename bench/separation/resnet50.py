@@ -13,7 +13,7 @@ import numpy as np
 from bench.separation import Row, activations, integers, narrower, rounded, two_of_four
 from mixmark.harness.contracts.protocols import Array, Feed, State, Weights
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites.resnet50 import STAGES, Calibrated, ResNet50, rule, statistics
+from mixmark.suites.resnet50 import STAGES, Calibrated, ResNet50, statistics
 from mixmark.suites.weights import Synthetic
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class Eager:
 
 
 def loaded(weights: Weights) -> nn.Module:
-    from mixmark.suites.resnet50.network import resnet50
+    from mixmark.suites.resnet50.network import ResNet
 
-    network = resnet50().to_empty(device="cpu")
+    network = ResNet().eval()
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
     return network
@@ -179,8 +179,8 @@ def values(
     with changed(network, two_of_four):
         yield from row("2:4 sparse weights", right)
     yield from row("half resolution", lambda: outputs(network, [halved(feed) for feed in given[1:]]))
-    specs = {name: suite.weights().spec(name) for name in suite.weights().names()}
-    other = loaded(Calibrated(Synthetic(suite.name, specs, rule, weight_class, seed=1), statistics(weight_class)))
+    drawn = Synthetic(suite.name, suite.specs(), suite.fill, weight_class, seed=1)
+    other = loaded(Calibrated(drawn, statistics(weight_class)))
     yield from row("other weights", partial(outputs, other))
     yield from row("the previous feed's output", lambda: [reference[:-1] for reference in references[:-1]])
     yield from row("the mean output", lambda: [np.repeat(reference[-1:], IMAGES, 0) for reference in references[1:]])

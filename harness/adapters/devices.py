@@ -6,11 +6,13 @@ Runs, meters and watchers identify a GPU by its id: the vendor's UUID, which the
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
-from mixmark.harness.contracts.errors import UsageError, refuse_options
+from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 from mixmark.harness.resources import memory
 from mixmark.harness.resources.cpus import cores as cores
@@ -19,6 +21,25 @@ CPUINFO = Path("/proc/cpuinfo")
 SYSFS = Path("/sys/bus/pci/devices")
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86, x86 and Arm; other processors emulate bf16 through fp32
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device and the runtime's name of it."""
+
+    device: Device
+    name: str
+
+
+Found = TypeVar("Found", bound=Place)
+
+
+def reached(places: Iterable[Found], device: Device, runtime: str) -> Found:
+    """The place of a device. Raises Unsupported if the runtime does not reach the device."""
+    for place in places:
+        if place.device.id == device.id:
+            return place
+    raise Unsupported(f"{runtime} does not reach {device.id}")
 
 
 def cpu(precisions: tuple[Precision, ...]) -> Device:

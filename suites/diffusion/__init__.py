@@ -8,29 +8,19 @@ the attention's weights `query`, `key`, `value` and `proj_attn`; load and save t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import Unsupported, refuse_options
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
-from mixmark.suites import onnx_graphs, weights
-from mixmark.suites.checkpoints import checkpoint
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from mixmark.suites.limits import SECOND, check_output, gate_bound, mlperf_limits, own_limits, unexplained_variance
-from mixmark.suites.weights import Draw, Fill, generator
-
-if TYPE_CHECKING:
-    from torch import nn
-
-HOME = Path(__file__).parent
+from mixmark.suites.limits import SECOND, check_output, mlperf_limits, own_limits, unexplained_variance
+from mixmark.suites.tiered import Tiered
+from mixmark.suites.weights import Draw, Fill
 
 LATENT_SCALE = 8
 """Pixels of an image for each position of the latent, along a side."""
@@ -157,7 +147,7 @@ LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=20 * 
 """Limits of the server scenario; the server tier has MLPerf's limit for stable-diffusion-xl."""
 
 
-class Diffusion:
+class Diffusion(Tiered):
     """Text to image: text encoders, U-Net with Euler steps, VAE decoder.
 
     A feed has ids [batch, prompts, 77] int64 and noise [batch, 4, size / 8, size / 8] float32. Under guidance the first
@@ -171,15 +161,9 @@ class Diffusion:
     unit_names = UnitNames(short="img", work="images generated")
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options("the suite diffusion", options, ["weights"])
-        if tier not in TIERS:
-            raise Unsupported(f"diffusion has no tier {tier!r}", f"it has {', '.join(TIERS)}")
-        self.tier = tier
-        self.weight_class = weight_class
-        self.latency = LATENCY[tier]
-        self.shape = TIERS[tier]
-        self.options = options
+    shapes, latencies = TIERS, LATENCY
+    metric, gates, trained = METRIC, AT_MOST, TRAINED
+    shape: DiffusionShape
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -218,17 +202,24 @@ class Diffusion:
         """Whether the U-Net predicts the velocity, as with synthetic weights, or the noise, as in a checkpoint."""
         return "weights" not in self.options
 
-    def weights(self) -> Weights:
-        specs = onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
-        if path := self.options.get("weights"):
-            return checkpoint(path, specs)
-        return weights.Synthetic(self.name, specs, partial(rule, guidance=self.shape.guidance), self.weight_class)
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        """The gain of each tensor.
+
+        Attention is sharpened, because at unit scale it averages evenly over all tokens and forgets the prompt. Leaving
+        out any branch should have a similar effect, so the gain of a branch grows with the residual stream that it is
+        added to. In the up blocks of the U-Net the stream is kept several times larger than the skip connections;
+        otherwise each skip connection would halve the contribution of the middle block.
+        """
+        *_, part, kind = name.split(".")
+        if len(size) == 1:
+            return 1.0 if kind == "weight" else Draw(BIAS)
+        if part.endswith("_embedding"):
+            return Draw(math.sqrt(size[1]))  # a look-up has a fan-in of 1
+        if name == "unet.conv_out.weight":
+            return Draw(VELOCITY / (4 * self.shape.guidance if self.shape.guidance else 1))
+        return next((Draw(gain) for names, gain in GAINS.items() if fnmatchcase(name, f"{names}.weight")), Draw())
 
     def graphs(self) -> Mapping[str, Graph]:
-        return self._graphs
-
-    @cached_property
-    def _graphs(self) -> Mapping[str, Graph]:
         tier = self.shape
         width = tier.text.width + (tier.text_2.width if tier.text_2 else 0)
         encoded = {"context": Spec(("batch", tier.prompts, PROMPT_TOKENS, width))}
@@ -237,58 +228,25 @@ class Diffusion:
         latent = Spec(("batch", 4, tier.latent_size, tier.latent_size))
         step = Spec((1,), "int64")
         image = Spec(("batch", 3, tier.image_size, tier.image_size))
-        velocity = self._velocity
-
-        def encode() -> nn.Module:
-            from mixmark.suites.diffusion.pipeline import Encode
-
-            return Encode(tier.text, tier.text_2)
-
-        def denoise() -> nn.Module:
-            from mixmark.suites.diffusion.pipeline import Denoise
-
-            return Denoise(tier.unet, tier.steps, tier.guidance, tier.image_size, velocity)
-
-        def decode() -> nn.Module:
-            from mixmark.suites.diffusion.pipeline import Decode
-
-            return Decode(tier.vae)
-
+        denoise = self.graph(
+            "denoise" if self._velocity else "denoise-noise",
+            {"latent": latent, "step": step, **encoded},
+            {},
+            {"next_latent": latent, "next_step": step},
+        )
+        ids = Spec(("batch", tier.prompts, PROMPT_TOKENS), "int64")
         return {
-            "encode": self._graph(
-                "encode", {"ids": Spec(("batch", tier.prompts, PROMPT_TOKENS), "int64")}, encoded, encode
-            ),
-            "denoise": self._graph(
-                "denoise" if velocity else "denoise-noise",  # another file name, since the graph differs
-                {"latent": latent, "step": step, **encoded},
-                {"next_latent": latent, "next_step": step},
-                denoise,
-            ),
-            "decode": self._graph("decode", {"latent": latent}, {"image": image}, decode),
+            "encode": self.graph("encode", {"ids": ids}, {}, encoded),
+            "denoise": denoise,
+            "decode": self.graph("decode", {"latent": latent}, {}, {"image": image}),
         }
 
-    def _graph(
-        self, name: str, inputs: Mapping[str, Spec], outputs: Mapping[str, Spec], build: Callable[[], nn.Module]
-    ) -> Graph:
-        def module() -> nn.Module:
-            import torch
-
-            with torch.device("meta"):
-                return build().eval()
-
-        return onnx_graphs.graph(HOME, self.tier, name, inputs, {}, outputs, module)
-
-    def feeds(self, batch: int, seed: int) -> Feeds:
-        """Random prompts and normal noise, drawn anew for each feed, without a pool."""
+    def feed(self, random: np.random.Generator, batch: int) -> Feed:
+        """Random prompts and normal noise."""
         tier = self.shape
-
-        def feed(nonce: int) -> Feed:
-            random = generator("diffusion", seed, nonce)
-            ids = np.stack([_prompts(random, tier.prompts, tier.text.vocabulary) for _ in range(batch)])
-            noise = random.standard_normal((batch, 4, tier.latent_size, tier.latent_size), dtype=np.float32)
-            return {"ids": ids, "noise": noise}
-
-        return feed
+        ids = np.stack([_prompts(random, tier.prompts, tier.text.vocabulary) for _ in range(batch)])
+        noise = random.standard_normal((batch, 4, tier.latent_size, tier.latent_size), dtype=np.float32)
+        return {"ids": ids, "noise": noise}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         encoded = session.run("encode", session.put(feed["ids"]))
@@ -300,13 +258,6 @@ class Diffusion:
 
     def units(self, batch: int) -> int:
         return batch
-
-    def gate(self, precision: str) -> Gate | None:
-        at_most = gate_bound(AT_MOST[self.tier], precision, TRAINED if "weights" in self.options else None)
-        return Gate(metric=METRIC, at_most=at_most)
-
-    def reference(self) -> Diffusion:
-        return self
 
     def quality(self, output: Array, reference: Array) -> float:
         """The unexplained variance 1 − R² of the worst image, around the mean of each channel.
@@ -349,24 +300,6 @@ class Diffusion:
                 streamed_bytes=streamed * weight_bytes,
             ),
         )
-
-
-def rule(name: str, shape: tuple[int, ...], guidance: float | None = None) -> Fill:
-    """The gain of each tensor.
-
-    Attention is sharpened, because at unit scale it averages evenly over all tokens and forgets the prompt. Leaving out
-    any branch should have a similar effect, so the gain of a branch grows with the residual stream that it is added to.
-    In the up blocks of the U-Net the stream is kept several times larger than the skip connections; otherwise each
-    skip connection would halve the contribution of the middle block.
-    """
-    *_, part, kind = name.split(".")
-    if len(shape) == 1:
-        return 1.0 if kind == "weight" else Draw(BIAS)
-    if part.endswith("_embedding"):
-        return Draw(math.sqrt(shape[1]))  # a look-up has a fan-in of 1
-    if name == "unet.conv_out.weight":
-        return Draw(VELOCITY / (4 * guidance if guidance else 1))
-    return next((Draw(gain) for names, gain in GAINS.items() if fnmatchcase(name, f"{names}.weight")), Draw())
 
 
 def _prompts(generator: np.random.Generator, prompts: int, vocabulary: int) -> Array:

@@ -11,26 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.errors import Unsupported, refuse_options
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
-from mixmark.suites import onnx_graphs
-from mixmark.suites.checkpoints import checkpoint
-from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits
-from mixmark.suites.weights import Draw, Fill, Synthetic, generator
-
-if TYPE_CHECKING:
-    from torch import nn
-
-HOME = Path(__file__).parent
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits
+from mixmark.suites.tiered import FixedSamples, Tiered
+from mixmark.suites.weights import Draw, Fill, generator
 
 DENSE = 13
 # MLPerf's multi-hot Criteo data: the rows of each table, and the number of rows that a sample looks up.
@@ -90,7 +80,7 @@ LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=60 * 
 """Limits of the server scenario; the server tier has MLPerf's limit for dlrm-v2, as of v5.1."""
 
 
-class Dlrm:
+class Dlrm(Tiered):
     """Recommendation: DLRM-DCNv2, multi-hot, power-law indices."""
 
     name = "dlrm"
@@ -99,17 +89,14 @@ class Dlrm:
     unit_names = UnitNames(short="samples", work="recommendations")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options("the suite dlrm", options, ["rows", "weights"])
-        self._variant = f"{tier}-full" if options.get("rows") == "full" else tier
-        if self._variant not in SHAPES:
-            raise Unsupported(f"dlrm has no tier {self._variant!r}", f"it has {', '.join(SHAPES)} (rows=full)")
-        self.tier = tier
-        self.weight_class = weight_class
-        self.latency: LatencyLimits | None = LATENCY[tier]
-        self.shape = SHAPES[self._variant]
-        self.options = options
-        self._checkpoint = options.get("weights")
+    known = ("rows", "weights")
+    shapes, latencies, samples = SHAPES, LATENCY, SET_ASIDE
+    metric, gates, trained = METRIC, dict.fromkeys(LATENCY, AT_MOST), TRAINED
+    shape: DlrmShape
+
+    @property
+    def variant(self) -> str:
+        return f"{self.tier}-full" if self.options.get("rows") == "full" else self.tier
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -127,17 +114,25 @@ class Dlrm:
             "dcn_low_rank_dim": self.shape.rank,
         }
 
-    def weights(self) -> Weights:
-        specs = onnx_graphs.weight_specs(HOME, self._variant, self.graphs)
-        if self._checkpoint:
-            return checkpoint(self._checkpoint, specs)
-        return Synthetic(self.name, specs, rule, self.weight_class)
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        """The gain of each tensor, chosen so that leaving out any one of the 26 tables is detected.
+
+        The standard deviation of a pooled embedding over inputs is 0.6 to 1.2 for any number of pooled rows, as even as
+        powers of two allow. Only the varying part counts: popular rows add the same amount to every bag. The dense
+        features weigh about as much as one table: their distribution has long tails, and in int8 one large activation
+        costs all other activations their resolution. The cross network has long tails too: at half its gain a missing
+        table is less distinct from the rounding of fp8, at twice its gain the rounding has a longer tail.
+        """
+        if "bias" in name:
+            return 0.0
+        if "t_cat_" in name:
+            table = int(name.split("t_cat_")[1].split(".")[0])
+            return Draw(0.85 * math.sqrt(size[1] / (HOTNESS[table] * _changing(size[0]))))
+        return Draw(0.7 if "kernels" in name else math.sqrt(2))
 
     def graphs(self) -> Mapping[str, Graph]:
         inputs = {"dense": Spec(("batch", DENSE)), "indices": Spec((LOOKUPS, "batch"), "int32")}
-        outputs = {"logits": Spec(("batch",))}
-        module = partial(_module, self.shape)
-        return {"rank": onnx_graphs.graph(HOME, self._variant, "rank", inputs, {}, outputs, module)}
+        return {"rank": self.graph("rank", inputs, {}, {"logits": Spec(("batch",))})}
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Samples with log-uniform ranks: the k-th most popular row of a table is looked up 1/k as often as the first.
@@ -172,12 +167,9 @@ class Dlrm:
         (logits,) = session.run("rank", session.put(feed["dense"]), session.put(feed["indices"]))
         yield session.get(logits)
 
-    def gate(self, precision: str) -> Gate | None:
-        at_most = gate_bound(AT_MOST, precision, TRAINED if self._checkpoint else None)
-        return Gate(metric=METRIC, at_most=at_most, samples=SET_ASIDE)
-
     def reference(self) -> Suite:
-        return DlrmReference(self.tier, self.options, self.weight_class)
+        """Yields a feed's logits and then their variance over inputs."""
+        return FixedSamples(self, FIXED, lambda logits: logits.var(keepdims=True))
 
     def quality(self, output: Array, reference: Array) -> float:
         """The squared error of the worst sample, over the variance of the logits.
@@ -221,28 +213,6 @@ class Dlrm:
         return (*BOTTOM, self.shape.dim), (self.shape.width, *TOP)
 
 
-class DlrmReference(Dlrm):
-    """DLRM that yields a feed's logits and then the variance of the logits over fixed samples.
-
-    The variance cannot be computed from the feed, which may have a single sample. It is computed once and kept.
-    """
-
-    _variance: Array | None = None
-
-    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        yield from super().infer(session, feed)
-        if self._variance is None:
-            (logits,) = super().infer(session, self.feeds(FIXED, seed=0)(0))
-            self._variance = logits.var(keepdims=True)
-        yield self._variance
-
-
-def _module(shape: DlrmShape) -> nn.Module:
-    from mixmark.suites.dlrm.network import dlrm
-
-    return dlrm(shape)
-
-
 def _popular(random: np.random.Generator, count: int, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Random row numbers, [count, tables] int64.
 
@@ -259,26 +229,6 @@ def rows_touched(rows: int, lookups: int) -> float:
     width = np.diff(edges)
     probability = np.diff(np.log(edges)) / math.log(rows + 1) / width
     return float(np.sum(width * -np.expm1(lookups * np.log1p(-np.minimum(probability, 1 - 1e-12)))))
-
-
-# Weights
-
-
-def rule(name: str, shape: tuple[int, ...]) -> Fill:
-    """The gain of each tensor, chosen so that leaving out any one of the 26 tables is detected.
-
-    The standard deviation of a pooled embedding over inputs is 0.6 to 1.2 for any number of pooled rows, as even as
-    powers of two allow. Only the varying part counts: popular rows add the same amount to every bag. The dense features
-    weigh about as much as one table: their distribution has long tails, and in int8 one large activation costs all
-    other activations their resolution. The cross network has long tails too: at half its gain a missing table is less
-    distinct from the rounding of fp8, at twice its gain the rounding has a longer tail.
-    """
-    if "bias" in name:
-        return 0.0
-    if "t_cat_" in name:
-        table = int(name.split("t_cat_")[1].split(".")[0])
-        return Draw(0.85 * math.sqrt(shape[1] / (HOTNESS[table] * _changing(shape[0]))))
-    return Draw(0.7 if "kernels" in name else math.sqrt(2))
 
 
 def _changing(rows: int) -> float:

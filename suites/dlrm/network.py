@@ -104,7 +104,7 @@ class DlrmDcn(nn.Module):
         self.over_arch = OverArch((shape.width, *TOP))
 
 
-class DlrmNetwork(nn.Module):
+class Rank(nn.Module):
     """The whole network: dense [batch, 13] float32, indices [214, batch] int32 -> logits [batch]."""
 
     def __init__(self, shape: DlrmShape) -> None:
@@ -116,8 +116,3 @@ class DlrmNetwork(nn.Module):
         pooled = self.model.sparse_arch.embedding_bag_collection(indices)
         crossed = self.model.inter_arch.crossnet(torch.cat((bottom, *pooled), dim=1))
         return (self.model.over_arch.model(crossed).squeeze(1),)
-
-
-def dlrm(shape: DlrmShape) -> nn.Module:
-    with torch.device("meta"):
-        return DlrmNetwork(shape).eval()

@@ -170,7 +170,7 @@ class Llm(Decoder):
         state = {f"{side}.{layer}": cache for layer in range(shape.layers) for side in "kv"}
         return {"step": self.graph("step", inputs, state, STEP | {"hidden": Spec((1, shape.width))})}
 
-    def feed(self, random: np.random.Generator) -> Feed:
+    def feed(self, random: np.random.Generator, batch: int) -> Feed:
         """A prompt of random tokens, `ids` [tokens_in] int64."""
         return {"ids": random.integers(self.shape.vocabulary, size=self.shape.tokens_in)}
 

@@ -23,23 +23,19 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_options
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
-from mixmark.suites import onnx_graphs
-from mixmark.suites.limits import check_output, gate_bound
-from mixmark.suites.weights import RMS, Draw, Synthetic, generator
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames, WeightClass
+from mixmark.suites.limits import check_output
+from mixmark.suites.tiered import Tiered
+from mixmark.suites.weights import RMS, Draw, Fill
 
 if TYPE_CHECKING:
     from torch import nn
-
-HOME = Path(__file__).parent
 
 COLUMNS = 4096
 CHAIN = 4
@@ -91,7 +87,7 @@ class Kernel:
         return f"square_{self.size}" if self.kind == "gemm" else f"matrix_{self.size}_{self.number:02d}"
 
 
-class Probe:
+class Probe(Tiered):
     """Ceilings of the roofline: GEMV and GEMM.
 
     options: `cache_bytes` and `bits`, see above. Without `cache_bytes`, one matrix is streamed.
@@ -103,17 +99,13 @@ class Probe:
     unit_names = UnitNames(short="kernel", work="kernels")
     scenarios: Sequence[str] = ("probe",)
 
+    known = ("cache_bytes", "bits")
+    shapes, metric, gates = TIERS, METRIC, dict.fromkeys(TIERS, AT_MOST)
+    shape: Sizes
+
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        if tier not in TIERS:
-            raise Unsupported(f"probe has no tier {tier!r}", f"it has {', '.join(TIERS)}")
-        if "weights" in options:
-            raise Unsupported("probe takes no checkpoint, since its matrices belong to no model")
-        refuse_options("the suite probe", options, ("cache_bytes", "bits"))
-        self.options = options
-        self.tier = tier
-        self.weight_class = weight_class
-        self.latency: LatencyLimits | None = None
-        sizes = TIERS[tier]
+        super().__init__(tier, options, weight_class)
+        sizes = self.shape
         self._matrices = _matrices(sizes, options)
         self._nonce = max(COLUMNS, sizes.rows, *sizes.squares)
         self._kernels = [Kernel("gemv", sizes.rows, number) for number in range(self._matrices)]
@@ -122,21 +114,22 @@ class Probe:
     @property
     def config(self) -> Mapping[str, Value]:
         """The sizes of the matrices."""
-        sizes = TIERS[self.tier]
         return {
-            "rows": sizes.rows,
+            "rows": self.shape.rows,
             "columns": COLUMNS,
             "matrices": self._matrices,
-            "squares": sizes.squares,
+            "squares": self.shape.squares,
             "chain": CHAIN,
         }
 
-    def weights(self) -> Weights:
-        shapes = {
+    def specs(self) -> Mapping[str, Spec]:
+        return {
             kernel.weight: Spec((kernel.size, kernel.size if kernel.kind == "gemm" else COLUMNS))
             for kernel in self._kernels
         }
-        return Synthetic(self.name, shapes, lambda name, shape: Draw(), self.weight_class)
+
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        return Draw()
 
     def graphs(self) -> Mapping[str, Graph]:
         return {kernel.graph: self._graph(kernel) for kernel in self._kernels}
@@ -144,24 +137,21 @@ class Probe:
     def _graph(self, kernel: Kernel) -> Graph:
         """A kernel's graph. All matrices share the first matrix's graph, with another name of the weight."""
         first = replace(kernel, number=0)
-        inputs = {"nonce": Spec((VECTORS, self._nonce))}
-        module = partial(_module, first.kind, first.size)
-        graph = onnx_graphs.graph(HOME, self.tier, first.graph, inputs, {}, {"result": Spec((1,))}, module)
-        if kernel == first:
-            return graph
+        graph = self.graph(first.graph, {"nonce": Spec((VECTORS, self._nonce))}, {}, {"result": Spec((1,))})
         names = first.weight.encode(), kernel.weight.encode()  # equally long, so the message stays well-formed
-        module = partial(_module, kernel.kind, kernel.size, kernel.number)
-        return replace(graph, module=module, onnx=lambda: graph.onnx().replace(*names))
+        return replace(graph, module=self.module(kernel.graph), onnx=lambda: graph.onnx().replace(*names))
 
-    def feeds(self, batch: int, seed: int) -> Feeds:
-        """A feed is a row of normal numbers, rounded to bf16. The only batch is 1."""
+    def network(self, graph: str, module: Any) -> nn.Module:
+        kernel = next(kernel for kernel in self._kernels if kernel.graph == graph)
+        network: nn.Module
+        network = module.Gemm(kernel.size) if kernel.kind == "gemm" else module.Gemv(kernel.size, kernel.number)
+        return network
 
-        def feed(nonce: int) -> Feed:
-            values = generator("probe", seed, nonce).standard_normal((VECTORS, self._nonce), np.float32)
-            values.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
-            return {"nonce": values}
-
-        return feed
+    def feed(self, random: np.random.Generator, batch: int) -> Feed:
+        """A row of normal numbers, rounded to bf16."""
+        values = random.standard_normal((VECTORS, self._nonce), np.float32)
+        values.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
+        return {"nonce": values}
 
     def units(self, batch: int) -> int:
         return len(self._kernels)
@@ -172,12 +162,6 @@ class Probe:
         for _, kernels in itertools.groupby(self._kernels, lambda kernel: (kernel.kind, kernel.size)):
             for (result,) in [session.run(kernel.graph, nonce) for kernel in kernels]:
                 yield session.get(result)
-
-    def gate(self, precision: str) -> Gate | None:
-        return Gate(metric=METRIC, at_most=gate_bound(AT_MOST, precision))
-
-    def reference(self) -> Suite:
-        return self
 
     def quality(self, output: Array, reference: Array) -> float:
         """The squared error of the worst result, over the variance of that kernel's results for random nonces.
@@ -191,7 +175,7 @@ class Probe:
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """The costs of all kernels. Each measures one ceiling: gemm has no bytes, gemv no FLOPs."""
-        sizes, count = TIERS[self.tier], self._matrices
+        sizes, count = self.shape, self._matrices
         size = sizes.rows * COLUMNS * BITS_PER_WEIGHT[precision] // 8
         name = f"gemv-{count * size >> 20}MiB"
         stream = Cost(name=name, flops=0, bytes=size, streamed_bytes=size, yields=max(1, count))
@@ -227,9 +211,3 @@ def _spread(kind: str, size: int) -> float:
     gain = rms * math.sqrt(size)
     left = math.sqrt((1 - 1 / math.pi) / 2)
     return size * rms * gain**CHAIN * left ** (CHAIN - 1) / math.sqrt(2) * math.sqrt(CHAIN + 1)
-
-
-def _module(kind: str, size: int, number: int = 0) -> nn.Module:
-    from mixmark.suites.probe.kernels import kernel
-
-    return kernel(kind, size, number)

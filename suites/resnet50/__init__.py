@@ -2,7 +2,7 @@
 
 A deep residual network with random weights is chaotic: with unit gain on its branches, an honest bf16 run would be as
 far from the reference as a run that skips a block. So biases and gains are chosen such that rounding errors grow little
-from layer to layer and leaving out a block is detected (`rule`). The running statistics of the batch norms were
+from layer to layer and leaving out a block is detected (`fill`). The running statistics of the batch norms were
 measured once on images of this suite, changed slightly so that folding them into the convolutions is exact, and
 shipped for each weight class, because a new measurement would differ from machine to machine. `calibrate.py` writes
 them.
@@ -15,20 +15,20 @@ import math
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.errors import Unsupported, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, LatencyLimits, UnitNames, WeightClass
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs
-from mixmark.suites.checkpoints import checkpoint
-from mixmark.suites.limits import MS, SECOND, check_output, gate_bound, mlperf_limits, own_limits, unexplained_variance
-from mixmark.suites.weights import Draw, Fill, Synthetic, generator
+from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits, unexplained_variance
+from mixmark.suites.tiered import FixedSamples, Tiered
+from mixmark.suites.weights import Draw, Fill, generator
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,6 +46,9 @@ POOL = 32  # patterns of noise made before the window; each image is the sum of 
 TINT = (0.3, 0.9, 1.45)  # the strengths of a pattern in the three channels, in any order and with any signs
 GREY, SCALE = 128, 16  # a pixel of value v enters the network as (v − GREY) / SCALE, which is exact in every format
 
+BRANCH_GAINS = {"layer1": 0.4, "layer2": 0.45, "layer3": 0.55, "layer4": 0.65}
+"""The gain of a block's normalised branch; it grows with the stage, so that skipped blocks have similar effects."""
+
 FIXED = 16  # images whose mean logits are the centre of the metric
 
 METRIC = "unexplained variance of an image's logits"
@@ -60,7 +63,7 @@ LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=15 * 
 """Limits of the server scenario; the server tier has MLPerf's limit for resnet50."""
 
 
-class ResNet50:
+class ResNet50(Tiered):
     """Vision: ResNet-50 v1.5."""
 
     name = "resnet50"
@@ -69,15 +72,10 @@ class ResNet50:
     unit_names = UnitNames(short="img", work="images classified")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
-    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
-        refuse_options("the suite resnet50", options, ["weights"])
-        if tier not in PIXELS:
-            raise Unsupported(f"resnet50 has no tier {tier!r}", f"it has {', '.join(PIXELS)}")
-        self.tier = tier
-        self.weight_class = weight_class
-        self.latency: LatencyLimits | None = LATENCY[tier]
-        self.pixels = PIXELS[tier]
-        self.options = options
+    shapes, latencies, samples = PIXELS, LATENCY, SAMPLES
+    metric, gates, trained = METRIC, dict.fromkeys(PIXELS, AT_MOST), TRAINED
+    shape: int
+    """The pixels of an image's side."""
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -87,7 +85,7 @@ class ResNet50:
             "layer_type": "bottleneck",
             "hidden_act": "relu",
             "num_channels": 3,
-            "image_size": self.pixels,
+            "image_size": self.shape,
             "embedding_size": 64,
             "depths": tuple(blocks for blocks, _, _ in STAGES),
             "hidden_sizes": tuple(EXPANSION * width for _, width, _ in STAGES),
@@ -97,21 +95,40 @@ class ResNet50:
         }
 
     def weights(self) -> Weights:
-        if "weights" in self.options:
-            return checkpoint(self.options["weights"], self._specs())
-        return Calibrated(self.uncalibrated(), statistics(self.weight_class))
+        weights = super().weights()
+        return weights if "weights" in self.options else Calibrated(weights, statistics(self.weight_class))
 
-    def uncalibrated(self) -> Weights:
-        """The synthetic weights, without useful running statistics."""
-        return Synthetic(self.name, self._specs(), rule, self.weight_class)
+    def fill(self, name: str, size: tuple[int, ...]) -> Fill:
+        """The gain or constant of each tensor, chosen so that a skipped block exceeds rounding errors by far.
 
-    def _specs(self) -> Mapping[str, Spec]:
-        return onnx_graphs.weight_specs(HOME, self.tier, self.graphs)
+        Rounding errors must be small at their origin and grow little from layer to layer. A ReLU of normalised values
+        with mean 0 amplifies a small relative error by 1.47 in variance; with a positive mean it clips less and
+        amplifies less. So the biases before ReLUs are positive. They are not so large that the mean outweighs the
+        variance: only the variance distinguishes images, while the rounding error of a floating-point format is
+        proportional to both. The stem's bias is negative, because the max pooling over 3×3 positions after it raises
+        the mean. The shortcut of the last stage has no bias, because the average over positions after it reduces the
+        variance and not the mean.
+        """
+        if len(size) > 1:
+            return Draw(math.sqrt(2))
+        match name.split("."):
+            case ["bn1", "bias"]:
+                return -1.0
+            case [_, _, "bn1" | "bn2", "bias"]:
+                return 2.0
+            case ["layer1" | "layer2" | "layer3", _, "downsample", "1", "bias"]:
+                return 1.0
+            case [stage, _, "bn3", "weight"]:
+                return BRANCH_GAINS[stage]
+        return 0.0 if name.endswith("bias") else 1.0
 
     def graphs(self) -> Mapping[str, Graph]:
-        inputs = {"images": Spec(("batch", 3, self.pixels, self.pixels), "uint8")}
-        outputs = {"logits": Spec(("batch", CLASSES))}
-        return {"classify": onnx_graphs.graph(HOME, self.tier, "classify", inputs, {}, outputs, _module)}
+        inputs = {"images": Spec(("batch", 3, self.shape, self.shape), "uint8")}
+        return {"classify": self.graph("classify", inputs, {}, {"logits": Spec(("batch", CLASSES))})}
+
+    def network(self, graph: str, module: Any) -> nn.Module:
+        network: nn.Module = module.ResNet()  # of one size at all tiers
+        return network
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         """Images of tinted 1/f noise, `images` [batch, 3, pixels, pixels] uint8.
@@ -125,7 +142,7 @@ class ResNet50:
         A roll is a contiguous part of the repeated pattern. Its rows begin in the middle of a pattern's row, so to the
         right of the seam they continue with the pattern's next row.
         """
-        side, area = self.pixels, self.pixels**2
+        side, area = self.shape, self.shape**2
         pattern = patterns(generator("resnet50/pool", seed), POOL, side).reshape(POOL, 1, area)
         strengths = np.array([*TINT, *(-part for part in TINT)], np.float32) * (SCALE / math.sqrt(2))
         halves = np.rint(pattern * strengths[:, None] + GREY / 2).clip(0, GREY - 1).astype(np.uint8)
@@ -155,12 +172,9 @@ class ResNet50:
         (logits,) = session.run("classify", session.put(feed["images"]))
         yield session.get(logits)
 
-    def gate(self, precision: str) -> Gate | None:
-        at_most = gate_bound(AT_MOST, precision, TRAINED if "weights" in self.options else None)
-        return Gate(metric=METRIC, at_most=at_most, samples=SAMPLES)
-
     def reference(self) -> Suite:
-        return ResNet50Reference(self.tier, self.options, self.weight_class)
+        """Yields a feed's logits and then the mean logits over inputs."""
+        return FixedSamples(self, FIXED, lambda logits: logits.mean(0, keepdims=True))
 
     def quality(self, output: Array, reference: Array) -> float:
         """The unexplained variance of the worst image.
@@ -178,37 +192,15 @@ class ResNet50:
         activations between layers may stay in a cache.
         """
         weights = PARAMETERS * BITS_PER_WEIGHT[precision] / 8
-        ends = batch * (3 * self.pixels**2 + 4 * CLASSES)
+        ends = batch * (3 * self.shape**2 + 4 * CLASSES)
         cost = Cost(
             name="classify",
-            flops=batch * _flops(self.pixels),
+            flops=batch * _flops(self.shape),
             bytes=weights + ends,
-            min_flops=batch * _flops(self.pixels, winograd=1 / 4),
+            min_flops=batch * _flops(self.shape, winograd=1 / 4),
             streamed_bytes=weights,
         )
         return (cost,)
-
-
-class ResNet50Reference(ResNet50):
-    """ResNet-50 that yields a feed's logits and then the mean logits over fixed images.
-
-    The mean cannot be computed from the feed, which may have a single image. It is computed once and kept.
-    """
-
-    _centre: Array | None = None
-
-    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
-        yield from super().infer(session, feed)
-        if self._centre is None:
-            (logits,) = super().infer(session, self.feeds(FIXED, seed=0)(0))
-            self._centre = logits.mean(0, keepdims=True)
-        yield self._centre
-
-
-def _module() -> nn.Module:
-    from mixmark.suites.resnet50.network import resnet50
-
-    return resnet50()
 
 
 def _flops(pixels: int, winograd: float = 1) -> float:
@@ -239,37 +231,6 @@ def patterns(random: np.random.Generator, count: int, pixels: int) -> npt.NDArra
     return np.asarray(fields / fields.std((1, 2), keepdims=True), np.float32)
 
 
-# Weights
-
-
-def rule(name: str, shape: tuple[int, ...]) -> Fill:
-    """The gain or constant of each tensor, chosen so that a skipped block exceeds rounding errors by far.
-
-    Rounding errors must be small at their origin and grow little from layer to layer. A ReLU of normalised values with
-    mean 0 amplifies a small relative error by 1.47 in variance; with a positive mean it clips less and amplifies less.
-    So the biases before ReLUs are positive. They are not so large that the mean outweighs the variance: only the
-    variance distinguishes images, while the rounding error of a floating-point format is proportional to both.
-    The stem's bias is negative, because the max pooling over 3×3 positions after it raises the mean. The shortcut of
-    the last stage has no bias, because the average over positions after it reduces the variance and not the mean.
-    """
-    if len(shape) > 1:
-        return Draw(math.sqrt(2))
-    match name.split("."):
-        case ["bn1", "bias"]:
-            return -1.0
-        case [_, _, "bn1" | "bn2", "bias"]:
-            return 2.0
-        case ["layer1" | "layer2" | "layer3", _, "downsample", "1", "bias"]:
-            return 1.0
-        case [stage, _, "bn3", "weight"]:
-            return BRANCH_GAINS[stage]
-    return 0.0 if name.endswith("bias") else 1.0
-
-
-BRANCH_GAINS = {"layer1": 0.4, "layer2": 0.45, "layer3": 0.55, "layer4": 0.65}
-"""The gain of a block's normalised branch; it grows with the stage, so that skipped blocks have similar effects."""
-
-
 def statistics_file(weight_class: WeightClass) -> Path:
     return HOME / f"statistics-{weight_class}.npz"
 
@@ -281,23 +242,24 @@ def statistics(weight_class: WeightClass) -> Mapping[str, npt.NDArray[np.float32
         return {name: stored[name] for name in stored.files}
 
 
+@dataclass(frozen=True)
 class Calibrated:
     """Synthetic weights whose running statistics are replaced by the measured ones."""
 
-    def __init__(self, weights: Weights, statistics: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        self._weights, self._statistics = weights, statistics
+    weights: Weights
+    statistics: Mapping[str, npt.NDArray[np.float32]]
 
     def names(self) -> Sequence[str]:
-        return self._weights.names()
+        return self.weights.names()
 
     def spec(self, name: str) -> Spec:
-        return self._weights.spec(name)
+        return self.weights.spec(name)
 
     def read(self, name: str, into: npt.NDArray[np.float32]) -> None:
-        if name in self._statistics:
-            into[...] = self._statistics[name]
+        if name in self.statistics:
+            into[...] = self.statistics[name]
         else:
-            self._weights.read(name, into)
+            self.weights.read(name, into)
 
 
 UNUSED = 3  # references to an array that is free: the pool's list, the loop over it, and the call of getrefcount

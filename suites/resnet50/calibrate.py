@@ -23,6 +23,7 @@ from torch import Tensor
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.suites.resnet50 import ResNet50, statistics_file
 from mixmark.suites.resnet50.network import BatchNorm
+from mixmark.suites.weights import Synthetic
 
 EPSILON = 1e-5  # torch's default for a batch norm
 
@@ -34,7 +35,7 @@ def measure(
     suite = ResNet50(tier, {}, weight_class)
     (graph,) = suite.graphs().values()
     network = graph.module().to_empty(device="cpu")
-    weights = suite.uncalibrated()
+    weights = Synthetic(suite.name, suite.specs(), suite.fill, weight_class)
     for name, tensor in network.state_dict().items():
         weights.read(name, tensor.numpy())
     for module in network.modules():

@@ -72,8 +72,3 @@ class ResNet(nn.Module):
         for number in range(1, len(STAGES) + 1):
             x = self.get_submodule(f"layer{number}")(x)
         return (self.fc(x.mean((2, 3))),)
-
-
-def resnet50() -> nn.Module:
-    with torch.device("meta"):
-        return ResNet().eval()

@@ -68,11 +68,6 @@ def test_threads_are_a_number_above_zero(adapter: Any, threads: str) -> None:
         adapter({"threads": threads})
 
 
-def test_a_level_of_accuracy_is_one_of_onnxruntimes() -> None:
-    with pytest.raises(UsageError, match="accuracy_level"):
-        OnnxRuntime({"accuracy_level": "5"})
-
-
 @pytest.mark.parametrize(("adapter", "package"), [*PACKAGES.items(), (Inductor, "torch")])
 def test_a_package_that_is_absent_is_named(adapter: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)

@@ -131,7 +131,7 @@ def test_the_graphs_of_accelerators_keep_the_gate_in_fp16(made: Callable[[Any, A
     suite = made("smoke", {})
     folder = tmp_path if suite.name == "llm" else None  # as on accelerators
     if folder:
-        convert.writer(suite, 16, 4, half=True)(folder)
+        convert.writer(suite, 16, half=True)(folder)
     session = OnnxSession(suite, ProviderDevice(CPU_0, CPU), 2, folder, {}, half=True)
     runner = GraphRunner(suite, session, concurrency=1, facts={})
     assert judged(runner, suite, suite.feeds(1, seed=1)(0)) < at_most(suite, "fp16")
@@ -160,7 +160,7 @@ def test_a_split_into_many_parts_becomes_slices() -> None:
 def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_path: Path) -> None:
     toy = Toy()
     model = onnx.load_from_string(toy.graphs()["step"].onnx())
-    replace(model, files := Files(tmp_path, "step", toy.weights(), 4, 4))
+    replace(model, files := Files(tmp_path, "step", toy.weights(), 4))
     files.finish(model)
     written = onnx.load(tmp_path / "step.onnx", load_external_data=False).graph
     assert sum(node.op_type == "MatMulNBits" for node in written.node) == 2

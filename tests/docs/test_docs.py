@@ -236,7 +236,7 @@ def test_tiers_of_dlrm_resnet50_and_probe() -> None:
     assert f"with {len(dlrm.ROWS)} tables; a sample looks up {dlrm.LOOKUPS} rows" in RULES
     for tier, pixels, millions in table(of("resnet50:"), "tier"):
         pictures = resnet50.ResNet50(tier, {})
-        assert (int(pixels), millions) == (pictures.pixels, weights_m(pictures))
+        assert (int(pixels), millions) == (pictures.shape, weights_m(pictures))
     for tier, *lists in table(of("probe:"), "tier"):
         expected = probe.TIERS[tier]
         told = [tuple(map(int, cell.split(","))) for cell in lists]

@@ -70,11 +70,10 @@ def test_diffusers_folders_give_prefixes(tmp_path: Path) -> None:
     assert (read(weights, "unet.a") == A).all() and (read(weights, "vae.b") == B).all()
 
 
-@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("suffix", "nested", "zipped"), [(".pt", False, True), (".pth", True, True), (".bin", False, False)]
+)
 def test_torch_files_are_read_as_data(tmp_path: Path, suffix: str, nested: bool, zipped: bool) -> None:
-
     state = {"a": torch.from_numpy(A).bfloat16(), "b": torch.from_numpy(B)}
     path = tmp_path / f"m{suffix}"
     torch.save({"state_dict": state} if nested else state, path, _use_new_zipfile_serialization=zipped)
@@ -97,10 +96,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     assert "2 of 2 tensors" in refused(path, {"c": Spec((1,)), "d": Spec((1,))})
     assert "there is no checkpoint at" in refused(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    assert "no file of weights (.safetensors, .bin, .pt, .pth), but nothing" in refused(tmp_path / "empty")
-    (tmp_path / "empty" / "original").mkdir()
-    (tmp_path / "empty" / "config.json").write_text("{}")
-    assert "but config.json, original; give the file or the folder" in refused(tmp_path / "empty")
+    assert "no file of weights (.safetensors, .bin, .pt, .pth); give the file" in refused(tmp_path / "empty")
 
 
 def test_a_type_that_is_no_float_is_refused_before_a_value_is_read(tmp_path: Path) -> None:
@@ -113,17 +109,12 @@ PAGE = b"\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>"
 FOREIGN = {
     "lfs": (LFS, "git lfs pull"),
     "page": (PAGE, "a web page"),
-    "html": (b"<HTML>" + bytes(4096), "a web page"),
     "empty": (b"", "is empty"),
-    "gzip": (b"\x1f\x8b\x08" + bytes(200), "gzip"),
     "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(64), "a GGUF or GGML file"),
-    "whisper.cpp": (b"lmgg" + bytes(64), "a GGUF or GGML file"),
-    "ctranslate2": (struct.pack("<IH", 6, 12) + b"WhisperSpec\0" + bytes(64), "a model of CTranslate2"),
-    "keras": (b"\x89HDF\r\n\x1a\n" + bytes(64), "an HDF5 file"),
 }
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".bin", ".pt", ".pth"])
+@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
 @pytest.mark.parametrize(("content", "said"), FOREIGN.values(), ids=FOREIGN)
 def test_a_file_of_another_kind_is_named(tmp_path: Path, suffix: str, content: bytes, said: str) -> None:
     path = tmp_path / f"m{suffix}"
@@ -133,12 +124,6 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path, suffix: str, content: b
     folder.mkdir()
     path.rename(folder / path.name)
     assert said in refused(folder)
-
-
-def test_the_weights_of_an_openvino_model_are_named(tmp_path: Path) -> None:
-    (tmp_path / "openvino_model.bin").write_bytes(A.tobytes())
-    (tmp_path / "openvino_model.xml").write_text("<net/>")
-    assert "openvino_model.bin has the weights of an OpenVINO model" in refused(tmp_path)
 
 
 def test_a_public_repository_that_is_cloned_whole_is_read_in_its_folders(tmp_path: Path) -> None:
@@ -182,15 +167,6 @@ def test_two_files_with_the_same_tensor_are_refused(tmp_path: Path) -> None:
         save(tmp_path / f"resnet50-v{version}.safetensors", {"a": A + version, "b": B})
     assert "resnet50-v1.safetensors and resnet50-v2.safetensors" in refused(tmp_path)
     assert (read(checkpoint(tmp_path / "resnet50-v2.safetensors", SPECS), "a") == A + 2).all()
-    assert "both have a tensor 'a'; give one of these files" in refused(tmp_path)
-
-
-def test_the_keys_of_a_file_without_tensors_are_named(tmp_path: Path) -> None:
-    """As OpenAI saves Whisper."""
-    torch.save({"dims": {"n_mels": 80}, "model_state_dict": {"a": torch.from_numpy(A)}}, tmp_path / "base.pt")
-    assert "no tensors by name, but dims, model_state_dict; save its state_dict() alone" in refused(tmp_path)
-    torch.save({str(at): at for at in range(7)}, tmp_path / "base.pt")
-    assert "but 0, 1, 2, 3, 4, 2 more; save" in refused(tmp_path)
 
 
 def header(entries: object, data: bytes = b"") -> bytes:
@@ -201,20 +177,10 @@ def header(entries: object, data: bytes = b"") -> bytes:
 WHOLE = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 DAMAGED = {
     "a header cut": header(WHOLE, bytes(24))[:20],
-    "a length cut": b"\x05\x00\x00",
     "data cut": header(WHOLE, bytes(16)),
-    "no data": header(WHOLE),
     "data left": header(WHOLE, bytes(32)),
-    "zeros": bytes(4096),
-    "a length of 2^63": struct.pack("<Q", 1 << 63) + b"{}",
     "text": b"Access to this model is restricted." * 20,
-    "a list": header([1, 2]),
-    "an entry without a shape": header({"a": {"dtype": "F32", "data_offsets": [0, 24]}}, bytes(24)),
-    "offsets in reverse": header({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [24, 0]}}, bytes(24)),
-    "a negative offset": header({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [-24, 0]}}, bytes(24)),
     "another size than the shape's": header({"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 24]}}, bytes(24)),
-    "a huge shape": header({"a": {"dtype": "F32", "shape": [1 << 40] * 3, "data_offsets": [0, 24]}}, bytes(24)),
-    "an unknown type": header({"a": {"dtype": "X9", "shape": [2, 3], "data_offsets": [0, 24]}}, bytes(24)),
 }
 
 
@@ -229,71 +195,42 @@ INDICES = {
     "cut": b'{"weight_map": {"a": "m.saf',
     "no map": b'{"metadata": {}}',
     "a list": b'["m.safetensors"]',
-    "a map that is a list": b'{"weight_map": ["m.safetensors"]}',
     "numbers": b'{"weight_map": {"a": 1}}',
     "lists": b'{"weight_map": {"a": ["m.safetensors"]}}',
     "another folder": b'{"weight_map": {"a": "../../etc/passwd"}}',
-    "an empty name": b'{"weight_map": {"a": ""}}',
-    "latin-1": '{"weight_map": {"a": "mä.safetensors"}}'.encode("latin-1"),
     "deep": b"[" * 100_000,
 }
 
 
 @pytest.mark.parametrize("content", INDICES.values(), ids=INDICES)
-@pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
-def test_a_bad_index_is_refused(tmp_path: Path, content: bytes, suffix: str) -> None:
+def test_a_bad_index_is_refused(tmp_path: Path, content: bytes) -> None:
     save(tmp_path / "m.safetensors", {"a": A, "b": B})
-    (tmp_path / f"model{suffix}.index.json").write_bytes(content)
-    if suffix == ".bin":
-        (tmp_path / "m.safetensors").unlink()
+    (tmp_path / "model.safetensors.index.json").write_bytes(content)
     assert "is no index of shards" in refused(tmp_path)
 
 
-def test_an_index_that_is_a_pointer_is_named(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors.index.json").write_bytes(LFS)
-    assert "git lfs pull" in refused(tmp_path)
-
-
 @pytest.mark.parametrize(
-    "saved",
-    [[A], {"state_dict": [A]}, 3, "text", {"a": A, "b": object}],
-    ids=["list", "nested", "number", "text", "class"],
+    "saved", [[A], {"state_dict": [A]}, {"a": 3}, {"a": A, "b": object}], ids=["list", "nested", "number", "class"]
 )
-@pytest.mark.parametrize("zipped", [False, True])
-def test_a_torch_file_without_named_tensors_is_refused_without_torchs_advice(
-    tmp_path: Path, saved: Any, zipped: bool
-) -> None:
-
-    torch.save(saved, tmp_path / "m.pth", _use_new_zipfile_serialization=zipped)
+def test_a_torch_file_without_named_tensors_is_refused_without_torchs_advice(tmp_path: Path, saved: Any) -> None:
+    torch.save(saved, tmp_path / "m.pth")
     said = refused(tmp_path / "m.pth")
     assert "weights_only" not in said and ("state_dict()" in said)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
 def test_a_damaged_torch_file_is_refused(tmp_path: Path) -> None:
-
     path = tmp_path / "m.pt"
     torch.save({"a": torch.from_numpy(A), "b": torch.from_numpy(B)}, path)
     whole = path.read_bytes()
-    for content in (
-        whole[: len(whole) // 2],
-        whole[100:],
-        b"PK\x03\x04" + bytes(64),
-        pickle.dumps({"a": A}),
-        b"text" * 99,
-    ):
+    for content in (whole[: len(whole) // 2], pickle.dumps({"a": A}), b"text" * 99):
         path.write_bytes(content)
         assert "weights_only" not in refused(path)
-    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), path)
-    assert "weights_only" not in refused(path)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
-def test_a_value_that_is_not_finite_is_named(tmp_path: Path, value: float, dtype: torch.dtype) -> None:
+def test_a_value_that_is_not_finite_is_named(tmp_path: Path) -> None:
     damaged = A.copy()
-    damaged[1, 1:] = value
-    path = save(tmp_path / "m.safetensors", {"a": damaged, "b": B}, dtype)
+    damaged[1, 1:] = np.nan, np.inf
+    path = save(tmp_path / "m.safetensors", {"a": damaged, "b": B}, torch.bfloat16)
     assert refused(path).startswith("a has 2 values that are NaN or infinite")
 
 

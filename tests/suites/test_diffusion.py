@@ -17,8 +17,8 @@ from bench.separation import activations
 from bench.separation.diffusion import repeated, skipped, together
 from bench.separation.networks import Network
 from mixmark.harness.contracts.protocols import Array, Feed
-from mixmark.suites.diffusion import HOME, TIERS, Diffusion, rule, shapes
-from mixmark.suites.diffusion.pipeline import Denoise
+from mixmark.suites.diffusion import TIERS, Diffusion, DiffusionShape, shapes
+from mixmark.suites.diffusion.network import Denoise, DenoiseNoise
 from mixmark.suites.diffusion.shapes import SD15_UNET, SD15_VAE, SDXL_UNET, TextShape, UNetShape, VaeShape
 from mixmark.suites.diffusion.text_encoder import TextEncoder
 from mixmark.suites.diffusion.unet import UNet
@@ -167,7 +167,8 @@ def config(suite: Diffusion, part: str) -> dict[str, Any]:
 def test_a_guided_loop_ends_where_the_public_one_does(diffusers: ModuleType, steps: int, velocity: bool) -> None:
     """Their loop of U-Net, guidance and Euler steps against ours, whose latents are scaled between the steps."""
     guidance, size = 8.0, 128
-    ours = randomised(Denoise(SMALL_SDXL, steps, guidance, size, velocity))
+    shape = DiffusionShape(SMALL_TEXT, None, SMALL_SDXL, SMALL_VAE, size, steps, guidance)
+    ours = randomised((Denoise if velocity else DenoiseNoise)(shape))
     noise, context, pooled = random(1, 4, 16, 16), random(1, 2, 77, 48), random(1, 2, 40)
     scheduler = diffusers.EulerDiscreteScheduler(
         **config(Diffusion("smoke", {} if velocity else {"weights": "sdxl"}), "scheduler")
@@ -353,7 +354,7 @@ def test_a_checkpoint_predicts_noise_by_a_graph_of_its_own() -> None:
     drawn, trained = Diffusion("smoke", {}), Diffusion("smoke", {"weights": "sdxl"})
     assert drawn.graphs()["denoise"].module().velocity
     assert not trained.graphs()["denoise"].module().velocity
-    assert not list((HOME / "graphs").glob("*-denoise-noise*"))
+    assert not list((drawn.home / "graphs").glob("*-denoise-noise*"))
     assert drawn.graphs().keys() == trained.graphs().keys()
 
 
@@ -449,7 +450,7 @@ def test_every_tensor_of_every_tier_has_a_gain() -> None:
         for graph in Diffusion(tier, {}).graphs().values()
         for name, tensor in graph.module().state_dict().items()
     }
-    assert {name for name, shape in named.items() if isinstance(rule(name, shape), float)} == {
+    assert {name for name, shape in named.items() if isinstance(Diffusion("smoke", {}).fill(name, shape), float)} == {
         name for name in named if "norm" in name and name.endswith(".weight")
     }
 

@@ -28,9 +28,8 @@ from mixmark.suites.dlrm import (
     _changing,
     _popular,
     rows_touched,
-    rule,
 )
-from mixmark.suites.dlrm.network import dlrm
+from mixmark.suites.dlrm.network import Rank
 from mixmark.suites.limits import FP32
 from mixmark.suites.weights import RMS, Draw
 from tests.marks import sweep
@@ -83,7 +82,7 @@ def by_formula(state: Mapping[str, Floats], dense: Floats, indices: npt.NDArray[
 
 def test_it_equals_the_formula() -> None:
     torch.manual_seed(0)
-    network = dlrm(SHAPES["smoke"]).to_empty(device="cpu")
+    network = Rank(SHAPES["smoke"]).eval()
     for tensor in network.parameters():
         nn.init.normal_(tensor, std=0.05 if tensor.dim() == 1 else tensor.shape[1] ** -0.5)
     feed = Dlrm("smoke", {}).feeds(6, seed=0)(0)
@@ -200,9 +199,10 @@ def test_rows_that_are_not_looked_up_fail(smoke: tuple[Target, Array], away: Map
 
 @pytest.mark.parametrize("tier", SHAPES)
 def test_no_table_counts_for_little(tier: str) -> None:
+    suite = Dlrm("smoke", {})
     dim = SHAPES[tier].dim
     for table, (rows, hot) in enumerate(zip(SHAPES[tier].rows, HOTNESS, strict=True)):
-        drawn = rule(TABLE.format(table), (rows, dim))
+        drawn = suite.fill(TABLE.format(table), (rows, dim))
         assert isinstance(drawn, Draw)
         assert 0.6 < drawn.scale((rows, dim), 4) * RMS * math.sqrt(hot * _changing(rows)) < 1.25
 
@@ -260,7 +260,7 @@ def test_rows_touched_are_those_that_feeds_touch(rows: int, lookups: int) -> Non
 @pytest.mark.parametrize("tier", ["smoke", "edge", "server"])
 def test_flops_are_what_torch_counts(tier: str) -> None:
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        dlrm(SHAPES[tier])(torch.empty(8, 13), torch.empty(LOOKUPS, 8, dtype=torch.int32))
+        Rank(SHAPES[tier])(torch.empty(8, 13), torch.empty(LOOKUPS, 8, dtype=torch.int32))
     (cost,) = Dlrm(tier, {}).costs("fp32", 8)
     assert cost.flops == pytest.approx(counter.get_total_flops(), rel=0.02)  # torch does not count the pooling
 

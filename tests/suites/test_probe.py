@@ -11,7 +11,7 @@ from bench.separation import integers
 from bench.separation.networks import Network
 from mixmark.harness.adapters.devices import multiplies_bf16
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Use
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.probe import CHAIN, COLUMNS, Probe, _spread
@@ -171,12 +171,7 @@ def test_every_matrix_has_a_graph_of_its_own_that_is_shipped() -> None:
     assert list(graphs["gemv-32768-07"].module().state_dict()) == ["matrix_32768_07"]
 
 
-@pytest.mark.parametrize("options", [{"cache": "1"}, {"bits": "many"}])
+@pytest.mark.parametrize("options", [{"cache": "1"}, {"bits": "many"}, {"weights": "model.safetensors"}])
 def test_other_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         Probe("smoke", options)
-
-
-def test_it_takes_no_checkpoint() -> None:
-    with pytest.raises(Unsupported, match="no checkpoint"):
-        Probe("smoke", {"weights": "model.safetensors"})

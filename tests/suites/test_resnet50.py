@@ -17,7 +17,7 @@ from mixmark.harness.contracts.schema import WeightClass, weight_class
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.suites.limits import unexplained_variance
 from mixmark.suites.resnet50 import AT_MOST, GREY, PARAMETERS, SCALE, ArrayPool, ResNet50, statistics
-from mixmark.suites.resnet50.network import BatchNorm, resnet50
+from mixmark.suites.resnet50.network import BatchNorm, ResNet
 from tests.fakes.audits import at_most
 from tests.marks import sweep
 
@@ -65,7 +65,7 @@ def test_it_equals_transformers_resnet(network: nn.Module) -> None:
     for name, tensor in state.items():  # biases too, which the drawn ones leave at zero
         if name.endswith("bias"):
             state[name] = torch.randn_like(tensor) / 8
-    ours = resnet50()
+    ours = ResNet().eval()
     ours.load_state_dict(state, assign=True)
     config = ResNetConfig.from_dict(dict(ResNet50("edge", {}).config))
     with torch.device("meta"):
@@ -191,7 +191,7 @@ def test_shipped_statistics_are_those_of_the_drawn_weights(bits: WeightClass) ->
 @pytest.mark.parametrize("bits", get_args(WeightClass))
 def test_batch_norms_fold_exactly_into_the_convolutions_before_them(bits: WeightClass) -> None:
     """Each channel's factor is a power of two and its shift a bf16, as far as fp32 tells."""
-    assert set(statistics(bits)) == {name for name in resnet50().state_dict() if "running" in name}
+    assert set(statistics(bits)) == {name for name in ResNet().state_dict() if "running" in name}
     weights = ResNet50("edge", {}, bits).weights()
     for norm in (name.removesuffix(".running_var") for name in statistics(bits) if name.endswith("_var")):
         gain, shift, mean, variance = (
@@ -235,11 +235,11 @@ def test_flops_are_what_torch_counts_and_winograd_takes_a_quarter_of_a_3x3_convo
             clever += 2 * out.numel() * layer.in_channels * 9
 
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        network = resnet50()
+        network = ResNet().eval()
         for layer in network.modules():
             if isinstance(layer, nn.Conv2d):
                 layer.register_forward_hook(count)
-        network(torch.empty(2, 3, suite.pixels, suite.pixels, dtype=torch.uint8))
+        network(torch.empty(2, 3, suite.shape, suite.shape, dtype=torch.uint8))
     (cost,) = suite.costs("fp32", 2)
     assert cost.flops == counter.get_total_flops()
     assert cost.bytes > suite.costs("int8", 2)[0].bytes > PARAMETERS == suite.costs("int8", 2)[0].streamed_bytes

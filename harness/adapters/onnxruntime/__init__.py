@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixmark.harness.adapters.devices import cores, threads_option
+from mixmark.harness.adapters.devices import cores, reached, threads_option
 from mixmark.harness.adapters.onnx_weights import lift
 from mixmark.harness.adapters.onnxruntime import convert
 from mixmark.harness.adapters.onnxruntime.decoder import describes_llama
@@ -41,7 +41,8 @@ from mixmark.harness.adapters.onnxruntime.devices import (
     provider_devices,
     provider_options,
 )
-from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, refuse_options
+from mixmark.harness.adapters.onnxruntime.files import ACCURACY_LEVEL
+from mixmark.harness.contracts.errors import MixmarkError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Device
 from mixmark.harness.contracts.weights import read_weight
@@ -53,14 +54,12 @@ if TYPE_CHECKING:
 COMPUTES = re.compile("Conv|MatMul|Gemm|Attention|Einsum|Normalization|Softmax")  # also within names of fused operators
 BOUND = "inputs, bound once"
 MOST_PARTS = 4  # the parts of a Split that WebGPU can compute: it guarantees only eight buffers to a shader
-LEVELS = ("0", "1", "2", "3", "4")
 
 
 class OnnxRuntime:
     """Graphs by ONNX Runtime.
 
-    options: `threads`, the size of the CPU's thread pool; by default one thread a core. `accuracy_level`, the type of
-    the inputs of linear layers in int8 and int4 (see convert.py); by default 4, which is the fastest. `library`, a
+    options: `threads`, the size of the CPU's thread pool; by default one thread a core. `library`, a
     plug-in provider: its Python package, e.g. onnxruntime_ep_openvino, or the path of its library; WebGPU's needs no
     option. `provider.NAME`, an option NAME of the provider, e.g. `provider.backend_path`.
 
@@ -72,35 +71,25 @@ class OnnxRuntime:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         own = {name: value for name, value in options.items() if not name.startswith("provider.")}
-        refuse_options("adapter onnxruntime", own, ["threads", "accuracy_level", "library", "provider.NAME"])
+        refuse_options("adapter onnxruntime", own, ["threads", "library", "provider.NAME"])
         self._library = options.get("library", "")
         self._provider = {name.removeprefix("provider."): options[name] for name in options.keys() - own.keys()}
         self._threads = threads_option("onnxruntime", {k: v for k, v in options.items() if k == "threads"}) or cores()
-        level = options.get("accuracy_level", "4")
-        if level not in LEVELS:
-            raise UsageError(f"adapter onnxruntime: accuracy_level is {level!r}", f"give one of {', '.join(LEVELS)}")
-        self._level = int(level)
 
     def discover(self) -> Iterable[Device]:
         return [place.device for place in provider_devices(self._library)]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        """Raises Unsupported for a precision that the device does not offer."""
         runtime = import_runtime()
-        place = next((place for place in provider_devices(self._library) if place.device.id == device.id), None)
-        if place is None:
-            raise Unsupported(f"onnxruntime {runtime.__version__} does not reach {device.id}")
-        offered = place.device.offers(suite.name)
-        if precision not in offered:
-            raise Unsupported(
-                f"onnxruntime computes {suite.name} on {device.id} in {', '.join(offered)}, not {precision}"
-            )
-        if place.provider == CUDA:
+        place = reached(provider_devices(self._library), device, f"onnxruntime {runtime.__version__}")
+        if place.name == CUDA:
             # The UUID identifies the device, because CUDA and NVML order devices differently.
             os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix("gpu:")
         facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": precision}
-        half = precision == "fp16" or (place.accelerated and "fp16" in offered and precision != "fp32")
+        half = precision == "fp16" or (
+            place.accelerated and "fp16" in place.device.offers(suite.name) and precision != "fp32"
+        )
         with ExitStack() as stack:
             folder, kept = (stack.enter_context(each) for each in self._folders(suite, place, precision, half, facts))
             session = OnnxSession(suite, place, self._threads, folder, self._provider, half, kept)
@@ -117,14 +106,14 @@ class OnnxRuntime:
         models: AbstractContextManager[Path | None] = nullcontext()
         kept: AbstractContextManager[Path | None] = nullcontext()
         if bits < 16:
-            facts |= {"accuracy level": str(self._level), "activations": "fp16" if half else "fp32"}
+            facts |= {"accuracy level": str(ACCURACY_LEVEL), "activations": "fp16" if half else "fp32"}
         # The attention of WebGPU's provider is wrong for subgroups of four, which a software driver has.
         fused = place.accelerated and place.device.kind != "simulated" and describes_llama(suite.config)
         if bits < 16 or fused:
-            writer = convert.writer(suite, bits, self._level, half)
-            models = converted(suite, name, f"{runtime}-level{self._level}", size_bytes, writer)
-        if keeps_engines(place.provider):
-            kept = engines(suite, name, f"{runtime}-{place.provider}-{place.device.id}", size_bytes)
+            writer = convert.writer(suite, bits, half)
+            models = converted(suite, name, runtime, size_bytes, writer)
+        if keeps_engines(place.name):
+            kept = engines(suite, name, f"{runtime}-{place.name}-{place.device.id}", size_bytes)
         return models, kept
 
 
@@ -171,7 +160,7 @@ class OnnxSession:
         if self._place.plugin is not None:
             options.add_provider_for_devices([self._place.plugin], given)
             return options, None
-        return options, [CPU] if self._place.provider == CPU else [(self._place.provider, given), CPU]
+        return options, [CPU] if self._place.name == CPU else [(self._place.name, given), CPU]
 
     def _load(self, name: str, graph: Graph, weights: Weights, folder: Path | None) -> None:
         import onnx
@@ -190,7 +179,7 @@ class OnnxSession:
             self.facts[f"weights of {name}"] = f"{exactness}, in a converted model"
         else:
             model = onnx.load_from_string(graph.onnx())
-            if self._place.provider == WEBGPU:
+            if self._place.name == WEBGPU:
                 convert.sliced(model, MOST_PARTS)
             if self._float == np.float16:
                 model = convert.halved(model)
@@ -211,7 +200,7 @@ class OnnxSession:
             binding.bind_ortvalue_input(weight, self._bound[weight])
         self._sessions[name], self._bindings[name] = session, binding
         self.facts[f"nodes of {name}"] = _placement(session)
-        if nodes := elsewhere(_parts(session), self._place.provider):
+        if nodes := elsewhere(_parts(session), self._place.name):
             self.facts["elsewhere"] = "; ".join(filter(None, (self.facts.get("elsewhere"), f"{name}: {nodes}")))
 
     def close(self) -> None:

@@ -1,9 +1,7 @@
 """Writes models that ONNX Runtime maps: linear layers in 8 or 4 bits, and Llamas of few, large operators.
 
-The layers of a Llama, and all layers in 4 bits, become `MatMulNBits`. Its accuracy level is the type of their inputs: 0
-leaves it to the provider, 1 is float32, and 4 is 8 bits with a scale for each group, which is the fastest by far. But
-level 4 is known to flip tokens of trained checkpoints with a few very large activations. Other layers in 8 bits become
-`DynamicQuantizeMatMul`, which has no such level.
+The layers of a Llama, and all layers in 4 bits, become `MatMulNBits`, whose inputs are rounded to 8 bits with a scale
+for each group. Other layers in 8 bits become `DynamicQuantizeMatMul`.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ def size_bytes(suite: Suite, bits: int) -> int:
     return count * bits // 8 + count * 4 // GROUP + (1 << 20)
 
 
-def writer(suite: Suite, bits: int, level: int, half: bool = False) -> Callable[[Path], None]:
+def writer(suite: Suite, bits: int, half: bool = False) -> Callable[[Path], None]:
     """A function that writes each graph of the suite as `<name>.onnx` into a folder, its initialisers beside it.
 
     A suite whose config describes a Llama gets a graph of larger operators than the exported graph. bits: the bits of a
@@ -43,7 +41,7 @@ def writer(suite: Suite, bits: int, level: int, half: bool = False) -> Callable[
         import onnx
 
         for name, graph in suite.graphs().items():
-            files = Files(folder, name, suite.weights(), bits, level, half)
+            files = Files(folder, name, suite.weights(), bits, half)
             if describes_llama(suite.config):
                 files.finish(decoder(suite.config, graph, files))
             else:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mixmark.harness.adapters.onnxruntime.files import GROUP, OURS, Files, Floats
+from mixmark.harness.adapters.onnxruntime.files import GROUP, OURS, Files
+from mixmark.harness.adapters.rope import frequencies
 from mixmark.harness.contracts.protocols import Graph, Value
 from mixmark.harness.contracts.weights import read_weight
 
@@ -111,9 +112,10 @@ class _Builder:
         self._node("Cast", ["next_position"], ["lengths"], to=TensorProto.INT32)
         self._node("Squeeze", ["lengths"], ["length"])
         self._node("Sub", ["lengths", self._constant("one.int32", np.array([1], np.int32))], ["before"])
-        cosines, sines = rotary(self.config)
-        self._constant("cosines", cosines)
-        self._constant("sines", sines)
+        frequency = np.multiply(*frequencies(self.config)).astype(np.float32)
+        angles = np.arange(self.config["max_position_embeddings"], dtype=np.float32)[:, None] * frequency
+        self._constant("cosines", np.cos(angles))
+        self._constant("sines", np.sin(angles))
 
     def _embedded(self) -> str:
         """The rows of the embedding: [1, tokens, width]."""
@@ -170,19 +172,3 @@ class _Builder:
             value = value.astype(self.files.dtype) if value.dtype == np.float32 else value
             self.constants.append(numpy_helper.from_array(value, name))
         return name
-
-
-def rotary(config: Mapping[str, Any]) -> tuple[Floats, Floats]:
-    """Cosines and sines of the rotary angles with Llama 3's scaling, [context, head_dim / 2] each.
-
-    A frequency of fewer than `low_freq_factor` turns within the original context is divided by `factor`, a frequency of
-    more than `high_freq_factor` turns is kept, and frequencies between them are blended linearly.
-    """
-    scaling = {name.removeprefix("rope_scaling."): value for name, value in config.items() if "rope_scaling." in name}
-    frequency = 1 / config["rope_theta"] ** (np.arange(0, config["head_dim"], 2) / config["head_dim"])
-    turns = scaling["original_max_position_embeddings"] * frequency / (2 * math.pi)
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    blend = np.clip((turns - low) / (high - low), 0, 1)
-    frequency = (frequency * (blend + (1 - blend) / scaling["factor"])).astype(np.float32)
-    angle = np.arange(config["max_position_embeddings"], dtype=np.float32)[:, None] * frequency
-    return np.cos(angle), np.sin(angle)

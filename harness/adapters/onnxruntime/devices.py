@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mixmark.harness.adapters.devices import cpu, gpu_id, pci_address
+from mixmark.harness.adapters.devices import Place, cpu, gpu_id, pci_address
 from mixmark.harness.contracts.errors import PluginError, UsageError
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 from mixmark.harness.plugins import install
@@ -54,11 +54,9 @@ ENGINE_CACHES = {
 
 
 @dataclass(frozen=True)
-class ProviderDevice:
-    """A device and the execution provider that reaches it."""
+class ProviderDevice(Place):
+    """A device and the execution provider that reaches it, its name."""
 
-    device: Device
-    provider: str
     plugin: Any = None
     """The plug-in provider's object for the device. None if the provider is part of the build."""
 
@@ -66,7 +64,7 @@ class ProviderDevice:
     def memory(self) -> str:
         """OrtValue's name of the memory for floats. Integers (tokens, steps and indices) stay in host memory, because
         providers leave their arithmetic to the CPU."""
-        return MEMORIES.get(self.provider, "cpu")
+        return MEMORIES.get(self.name, "cpu")
 
     @property
     def accelerated(self) -> bool:
@@ -89,9 +87,9 @@ def provider_options(
     given: the user's options, which have precedence. half: whether floats are fp16. engines: the folder; None if
     engines are not kept. Raises UsageError for settings that are not JSON.
     """
-    if place.provider == CUDA:
+    if place.name == CUDA:
         return {"use_tf32": "0", **given}
-    if place.provider == OPENVINO and place.plugin is not None:
+    if place.name == OPENVINO and place.plugin is not None:
         # OpenVINO's provider takes settings only by device. By default a processor with bf16 rounds to bf16.
         device = place.plugin.ep_metadata["ov_device"].partition(".")[0]
         own = {"INFERENCE_PRECISION_HINT": "f16" if half else "f32"} | ({"CACHE_DIR": str(engines)} if engines else {})
@@ -104,7 +102,7 @@ def provider_options(
                 'give the settings of each device in JSON, such as {"CPU": {"PERFORMANCE_HINT": "LATENCY"}}',
             ) from error
         return {**given, "load_config": json.dumps(settings)}
-    name = ENGINE_CACHES.get(place.provider)
+    name = ENGINE_CACHES.get(place.name)
     return {name: str(engines), **given} if name and engines else dict(given)
 
 
@@ -126,7 +124,7 @@ def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
     plugged += _plugin_devices(runtime, library) if library else ()
     if not any(place.device.id == HOST_PROCESSOR for place in plugged):
         yield ProviderDevice(_with_low_bits(cpu(("fp32",)), CPU), CPU)
-    available, reached = runtime.get_available_providers(), {place.provider for place in plugged}
+    available, reached = runtime.get_available_providers(), {place.name for place in plugged}
     by_cuda = list(_cuda_devices()) if CUDA in available else []
     yield from (ProviderDevice(_with_low_bits(device, CUDA), CUDA) for device in by_cuda)
     yield from (place for place in plugged if place.device.id not in {device.id for device in by_cuda})

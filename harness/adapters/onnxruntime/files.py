@@ -19,6 +19,9 @@ OURS = "com.microsoft"  # the domain of ONNX Runtime's additional operators
 GROUP = 128
 """Weights with a common scale. For groups of 32, the float32 scales would be a quarter of the size of the 4-bit
 weights."""
+ACCURACY_LEVEL = 4
+"""MatMulNBits then rounds its inputs to 8 bits with a scale for each group, which is the fastest by far. It is known to
+flip tokens of trained checkpoints with a few very large activations."""
 PAGE = 4096  # the alignment of an initialiser that can be mapped into memory in place
 
 Floats = npt.NDArray[np.float32]
@@ -31,10 +34,10 @@ class Files:
     all weights so far are exact.
     """
 
-    def __init__(self, folder: Path, name: str, weights: Weights, bits: int, level: int, half: bool = False) -> None:
+    def __init__(self, folder: Path, name: str, weights: Weights, bits: int, half: bool = False) -> None:
         self.weights, self.bits, self.exact = weights, bits, True
         self.dtype: type[np.floating[Any]] = np.float16 if half else np.float32
-        self._folder, self._name, self._level = folder, name, level
+        self._folder, self._name = folder, name
         self._data = (folder / f"{name}.bin").open("wb")
         self._added: list[Any] = []
 
@@ -89,7 +92,7 @@ class Files:
             K=int(shape[1]),
             bits=self.bits,
             block_size=GROUP,
-            accuracy_level=self._level,
+            accuracy_level=ACCURACY_LEVEL,
         )
 
     def integer_matrix(self, name: str, weight: Floats) -> None:

@@ -28,11 +28,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from mixmark.harness.adapters.devices import cores, cpu, threads_option
+from mixmark.harness.adapters.devices import Place, cores, cpu, reached, threads_option
 from mixmark.harness.adapters.onnx_weights import fold, lift
 from mixmark.harness.adapters.openvino.models import StoredWeights, network, reshaped, uses
 from mixmark.harness.adapters.openvino.quantised import Rounding, WatchedSession
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
+from mixmark.harness.contracts.errors import MixmarkError, PluginError
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Spec, Suite, Use
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 from mixmark.harness.plugins import install
@@ -61,14 +61,6 @@ INTEGER_PRODUCTS = {
 """The suites that multiply 8 bits by 8 under int8."""
 
 
-@dataclass(frozen=True)
-class NamedDevice:
-    """A device with OpenVINO's name."""
-
-    device: Device
-    name: str
-
-
 class OpenVino:
     """Graphs by OpenVINO. options: `threads`, the number of threads on the CPU; by default one a core."""
 
@@ -83,12 +75,7 @@ class OpenVino:
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         openvino = _import()
-        place = next((place for place in _devices() if place.device.id == device.id), None)
-        if place is None:
-            raise Unsupported(f"openvino {openvino.__version__} does not reach {device.id}")
-        offered = place.device.offers(suite.name)
-        if precision not in offered:
-            raise Unsupported(f"openvino computes {suite.name} on {device.id} in {', '.join(offered)}, not {precision}")
+        place = reached(_devices(), device, f"openvino {openvino.__version__}")
         alone = use.in_flight == 1 or suite.scenarios[0] != "offline"
         with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
             session = _OpenVinoSession(suite, place, precision, self._threads, alone, Path(folder))
@@ -102,9 +89,7 @@ class OpenVino:
 class _OpenVinoSession:
     """The suite's graphs on one device. The handle of a tensor is a numpy array that is never written to again."""
 
-    def __init__(
-        self, suite: Suite, place: NamedDevice, precision: str, threads: int, alone: bool, folder: Path
-    ) -> None:
+    def __init__(self, suite: Suite, place: Place, precision: str, threads: int, alone: bool, folder: Path) -> None:
         import onnx
 
         self._place = place
@@ -316,16 +301,16 @@ def _import() -> Any:
     return openvino
 
 
-def _devices() -> Iterator[NamedDevice]:
+def _devices() -> Iterator[Place]:
     core = _import().Core()
     for name in core.available_devices:
         if name == "CPU":
             computes_bf16 = "BF16" in core.get_property(name, "OPTIMIZATION_CAPABILITIES")
             floats: tuple[Precision, ...] = ("bf16", "fp32") if computes_bf16 else ("fp32",)
             offered = {"llm": (*floats, *LOW), **dict.fromkeys(INTEGER_PRODUCTS, (*floats, "int8"))}
-            yield NamedDevice(cpu(floats).model_copy(update={"precisions_by_suite": offered}), name)
+            yield Place(cpu(floats).model_copy(update={"precisions_by_suite": offered}), name)
         elif name.startswith(("GPU", "NPU")):
-            yield NamedDevice(_accelerator(core, name), name)
+            yield Place(_accelerator(core, name), name)
 
 
 def _accelerator(core: Any, name: str) -> Device:

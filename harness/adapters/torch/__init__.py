@@ -17,8 +17,8 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from mixmark.harness.adapters.devices import cpu, multiplies_bf16, threads_option
-from mixmark.harness.contracts.errors import PluginError, Unsupported, refuse_options
+from mixmark.harness.adapters.devices import Place, cpu, multiplies_bf16, reached, threads_option
+from mixmark.harness.contracts.errors import PluginError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, GraphRunner, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 from mixmark.harness.plugins import install
@@ -56,9 +56,9 @@ class Torch:
         self._backend = options.get("backend", "")
 
     def discover(self) -> Iterable[Device]:
-        return [device for device, _ in self._devices()]
+        return [place.device for place in self._devices()]
 
-    def _devices(self) -> Iterator[tuple[Device, str]]:
+    def _devices(self) -> Iterator[Place]:
         _import()
         if self._backend:
             try:
@@ -88,14 +88,7 @@ class Torch:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Reads the weights one by one, directly into their final memory."""
         torch = _import()
-        offered = {found.id: (found.offers(suite.name), torch_name) for found, torch_name in self._devices()}
-        if device.id not in offered:
-            raise Unsupported(f"torch {torch.__version__} does not see {device.id}")
-        precisions, torch_name = offered[device.id]
-        if precision not in precisions:
-            raise Unsupported(
-                f"torch computes natively in {' and '.join(precisions)} on {device.id}, not in {precision}"
-            )
+        torch_name = reached(self._devices(), device, f"torch {torch.__version__}").name
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
         several = use.in_flight is None and suite.scenarios[0] == "offline"
         concurrency, threads, streams = 1, None, False
@@ -284,10 +277,10 @@ def _import() -> Any:
     return torch
 
 
-def _devices() -> Iterator[tuple[Device, str]]:
+def _devices() -> Iterator[Place]:
     """Each device with torch's name, e.g. `cuda:0`."""
     torch = _import()
-    yield cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",)), "cpu"
+    yield Place(cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",)), "cpu")
     if not torch.accelerator.is_available():
         return
     kind = torch.accelerator.current_accelerator().type
@@ -306,7 +299,7 @@ def _devices() -> Iterator[tuple[Device, str]]:
             memory_bytes=getattr(properties, "total_memory", None),
             precisions=_precisions(module, index),
         )
-        yield device, f"{kind}:{index}"
+        yield Place(device, f"{kind}:{index}")
 
 
 def _has_streams(torch_name: str) -> bool:

@@ -22,7 +22,7 @@ Program = fx.GraphModule
 Read = Callable[[str], "Tensor"]
 """Returns a weight in float32 by its name in the module's state dict."""
 
-ACTIVATIONS: dict[Any, str] = {torch.relu: "relu", F.relu: "relu", nn.ReLU: "relu", F.silu: "swish", nn.SiLU: "swish"}
+ACTIVATIONS: dict[Any, str] = {torch.relu: "relu", F.relu: "relu", F.silu: "swish"}
 """oneDNN's names of the activations that it computes before rounding a layer's output."""
 SUMS = (operator.add, torch.add)
 
@@ -46,7 +46,7 @@ def fused(module: nn.Module, inputs: Iterable[str]) -> fx.GraphModule | None:
         for node, layer in layers.items():
             for fuse in fusions:
                 if len(node.users) == 1:
-                    fuse(program, node, layer, next(iter(node.users)), layers)
+                    fuse(node, layer, next(iter(node.users)), layers)
     for node in program.graph.nodes:
         if node.op == "get_attr" and not node.users:
             program.graph.erase_node(node)
@@ -171,22 +171,18 @@ def _absorb(node: fx.Node, user: fx.Node) -> None:
 Layers = dict[fx.Node, FusedLayer]
 
 
-def _fuse_batch_norm(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
-    parts = ("running_mean", "running_var", "weight", "bias")
-    module = _called(program, user)
-    if type(module) is nn.BatchNorm2d and module.affine and module.track_running_stats:
-        layer.batch_norm = [f"{user.target}.{part}" for part in parts], module.eps
-        _absorb(node, user)
-    elif user.target is F.batch_norm:
+def _fuse_batch_norm(node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
+    if user.target is F.batch_norm:
         bound = inspect.signature(F.batch_norm).bind(*user.args, **user.kwargs)
         bound.apply_defaults()
-        *tensors, training, epsilon = (bound.arguments[name] for name in (*parts, "training", "eps"))
+        names = ("running_mean", "running_var", "weight", "bias", "training", "eps")
+        *tensors, training, epsilon = (bound.arguments[name] for name in names)
         if not training and all(map(_is_weight, tensors)):
             layer.batch_norm = [str(tensor.target) for tensor in tensors], epsilon
             _absorb(node, user)
 
 
-def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
+def _fuse_sum(node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
     """Fuses the sum with another convolution's output."""
     if layer.geometry is None or user.target not in SUMS or len(node.args) > 1 or len(user.args) != 2:
         return
@@ -197,8 +193,7 @@ def _fuse_sum(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: f
         _absorb(node, user)
 
 
-def _fuse_activation(program: fx.GraphModule, node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
-    kind = user.target if user.op == "call_function" else type(_called(program, user))
-    if kind in ACTIVATIONS:
-        layer.activation = ACTIVATIONS[kind]
+def _fuse_activation(node: fx.Node, layer: FusedLayer, user: fx.Node, layers: Layers) -> None:
+    if user.target in ACTIVATIONS:
+        layer.activation = ACTIVATIONS[user.target]
         _absorb(node, user)

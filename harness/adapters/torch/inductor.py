@@ -14,9 +14,9 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mixmark.harness.adapters.devices import Place
 from mixmark.harness.adapters.torch import Torch, TorchSession
 from mixmark.harness.contracts.errors import Unsupported, UsageError
-from mixmark.harness.contracts.schema import Device
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,12 +43,12 @@ class Inductor(Torch):
             raise UsageError(f"adapter inductor: cpu is {on_cpu!r}", "give yes or no")
         self._on_cpu = on_cpu == "yes"
 
-    def _devices(self) -> Iterator[tuple[Device, str]]:
-        for device, name in super()._devices():
-            if name != "cpu" or self._on_cpu:
-                offered = (*device.precisions, "int8")
+    def _devices(self) -> Iterator[Place]:
+        for place in super()._devices():
+            if place.name != "cpu" or self._on_cpu:
+                offered = (*place.device.precisions, "int8")
                 narrow = {"precisions_by_suite": {"llm": offered}} if has_torchao() else {}
-                yield device.model_copy(update=narrow), name
+                yield Place(place.device.model_copy(update=narrow), place.name)
 
     def _session(self, *arguments: Any) -> TorchSession:
         return CompiledSession(*arguments)

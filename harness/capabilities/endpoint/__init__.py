@@ -128,8 +128,7 @@ class StreamRunner:
         self._client, self._api, self._model = client, api, model
         self._tokens_out = suite.units(1)
         self._prompts: set[int] = set()
-        connect_ms, first_ms = client.latency_ms()
-        self._network = f"{connect_ms:.3g} ms to connect, {first_ms:.3g} ms to the first byte of GET /models (medians)"
+        self._network = f"{client.latency_ms():.3g} ms for GET /models (median)"
         self.processes = listening(client.address) if client.address.is_local else ()
         """The processes that listen at the endpoint's port on this machine."""
 

@@ -147,35 +147,31 @@ class Client:
                 if time.monotonic() > until:  # comments may keep a connection alive for ever
                     raise TimeoutError
 
-    def latency_ms(self) -> tuple[float, float]:
-        """The network's median latencies: to connect, and to the first byte of GET /models on an open connection.
-
-        The server answers GET /models without running a model.
-        """
-        connects, firsts = [], []
-        for _ in range(TRIES):
+    def latency_ms(self) -> float:
+        """The network's median latency: the time of GET /models, which the server answers without running a model."""
+        times = []
+        for _ in range(1 + TRIES):
             begin = time.perf_counter()
-            with self._errors_explained(GREETING_S):
-                socket.create_connection((self.address.host, self.address.port), GREETING_S).close()
-            connected = time.perf_counter()
-            for _ in range(2):  # the second one surely has an open connection
-                again = time.perf_counter()
-                with self._reply("GET", "/models", GREETING_S) as reply:
-                    _page(reply)
-                replied = time.perf_counter()
-            connects.append(connected - begin)
-            firsts.append(replied - again)
-        return statistics.median(connects) * MS, statistics.median(firsts) * MS
+            with self._reply("GET", "/models", GREETING_S) as reply:
+                _page(reply)
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times[1:]) * MS  # the first one may have had no open connection
 
     @contextmanager
     def _reply(
         self, method: str, path: str, patience_s: float, body: Mapping[str, object] | None = None
     ) -> Iterator[Response]:
-        """The reply to a request. Network errors become MixmarkErrors, also while it is read."""
-        with self._errors_explained(patience_s), ExitStack() as stack:
-            reply = self._begun(stack, method, path, patience_s, body)
-            self.server = self.clean(reply.headers.get("Server", ""))
-            yield reply
+        """The reply to a request. Network errors become MixmarkErrors that reveal nothing of it, also while the reply
+        is read."""
+        import httpx2
+
+        try:
+            with ExitStack() as stack:
+                reply = self._begun(stack, method, path, patience_s, body)
+                self.server = self.clean(reply.headers.get("Server", ""))
+                yield reply
+        except (OSError, httpx2.HTTPError) as error:
+            raise self._explained(error, patience_s) from None
 
     def _begun(
         self, stack: ExitStack, method: str, path: str, patience_s: float, body: Mapping[str, object] | None
@@ -222,16 +218,6 @@ class Client:
         """The message of an error in a server's reply."""
         error = reply.get("error", reply) if isinstance(reply, dict) else reply
         return self.clean(error.get("message", error) if isinstance(error, dict) else error)
-
-    @contextmanager
-    def _errors_explained(self, patience_s: float) -> Iterator[None]:
-        """Turns network errors into MixmarkErrors that reveal nothing of the request."""
-        import httpx2
-
-        try:
-            yield
-        except (OSError, httpx2.HTTPError) as error:
-            raise self._explained(error, patience_s) from None
 
     def _explained(self, error: BaseException, patience_s: float) -> MixmarkError:
         host = self.address.host

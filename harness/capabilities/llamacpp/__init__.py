@@ -4,8 +4,7 @@ The suite's weights are written once to a GGUF file in the cache of converted mo
 matrices, including the embedding and the output head. Weights of norms are in F32, and the KV cache is in F16, or in
 F32 at fp32. At int8 and int4 llama.cpp rounds activations to Q8_0, blocks of 32 integers of 8 bits with a scale. It
 copies matrices into the order of its fastest kernels ("repacks" them): on AMX decoding is then 1.7 times as fast in
-int8, 2.8 times in int4 and 1.1 times in fp16. Some builds crash with repacked matrices, so a separate process tries
-them first.
+int8, 2.8 times in int4 and 1.1 times in fp16.
 
 A build for CUDA, Vulkan, Metal, SYCL, HIP, CANN or MUSA reaches the devices that ggml lists (`devices.py`). All layers
 and the KV cache are on the device. The host looks up the rows of the embedding and chooses the token.
@@ -16,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-import multiprocessing
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -26,11 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from mixmark.harness.adapters.devices import cores, flags, threads_option
+from mixmark.harness.adapters.devices import cores, reached, threads_option
 from mixmark.harness.capabilities.llamacpp import gguf
 from mixmark.harness.capabilities.llamacpp.devices import GgmlDevice, ggml_devices
-from mixmark.harness.capabilities.llamacpp.gguf import TYPES
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
+from mixmark.harness.contracts.errors import MixmarkError, PluginError
 from mixmark.harness.contracts.protocols import Array, Feed, Runner, Suite, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.plugins import install
@@ -42,15 +39,6 @@ FROM_SOURCE = "--no-cache-dir --no-binary llama-cpp-python"
 """-fno-dse: GCC 12 assumes that the instruction which configures AMX's tiles reads 8 of its 64 bytes, and removes the
 stores of the other bytes as dead. The program then crashes in that instruction."""
 ALL_LAYERS = 9999  # any number from the number of layers on means all of them
-REBUILD = f"{BUILD} pip install {FROM_SOURCE} --force-reinstall --no-deps llama-cpp-python"
-BEST = {
-    "avx2": "AVX2",
-    "avx512f": "AVX512",
-    "avx512_vnni": "AVX512_VNNI",
-    "avx512_bf16": "AVX512_BF16",
-    "amx_int8": "AMX_INT8",
-}
-"""llama.cpp's names of the instruction sets of its kernels, by the processor's flags."""
 
 
 class LlamaCpp:
@@ -67,61 +55,22 @@ class LlamaCpp:
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         library = _import()
-        if suite.name != "llm" or suite.config.get("model_type") != "llama":
-            raise Unsupported(f"llama.cpp runs only Llama-type models; {suite.name} is not one")
-        kind = next((kind for name, kind in TYPES.items() if name == precision), None)
-        if kind is None:
-            raise Unsupported(f"llama.cpp has no type for weights in {precision}", f"it has {', '.join(TYPES)}")
-        place = next((found for found in ggml_devices(library) if found.device.id == device.id), None)
-        if place is None:
-            raise Unsupported(f"this build of llama.cpp does not reach {device.id}")
-        crash = None
-        if kind in REPACKED and place.handle is None:
-            args = (type(suite), precision, kind, self._threads)
-            trial = multiprocessing.get_context("spawn").Process(target=_try_repacked, args=args)
-            trial.start()
-            trial.join()
-            crash = trial.exitcode or None
-        repacked = kind in REPACKED and place.handle is None and crash is None
+        kind = gguf.type_of(suite, precision)
+        place = reached(ggml_devices(library), device, "this build of llama.cpp")
+        write = partial(gguf.write, suite, kind)
         with (
-            _model(suite, precision, kind) as path,
-            closing(LlamaCppRunner(library, path, suite, kind, self._threads, repacked, place)) as decoder,
+            converted(suite, precision, "gguf", gguf.size_bytes(suite, kind), write) as folder,
+            closing(LlamaCppRunner(library, folder / gguf.FILE, suite, kind, self._threads, place)) as decoder,
         ):
-            if crash:
-                decoder.facts |= {
-                    "repacked": f"no: a trial of it ended with exit code {crash}",
-                    "build it anew": REBUILD,
-                }
             yield decoder
 
 
-@contextmanager
-def _model(suite: Suite, precision: str, kind: str) -> Iterator[Path]:
-    """The suite's GGUF file."""
-    write = partial(gguf.write, suite, kind)
-    with converted(suite, precision, "gguf", gguf.size_bytes(suite, kind), write) as folder:
-        yield folder / gguf.FILE
-
-
-def _try_repacked(suite_class: Any, precision: str, kind: str, threads: int) -> None:
-    """Runs a prompt and two steps of the smallest tier. A faulty build ends this process."""
-    suite = suite_class("smoke", {})
-    with (
-        _model(suite, precision, kind) as path,
-        closing(LlamaCppRunner(_import(), path, suite, kind, threads, True, next(ggml_devices(_import())))) as decoder,
-    ):
-        tokens = decoder(suite.feeds(1, 0)(0))
-        next(tokens), next(tokens)
-
-
 class LlamaCppRunner:
-    """A model and its KV cache on one device. repacked: whether llama.cpp may copy the matrices into another order."""
+    """A model and its KV cache on one device. kind: the type of the matrices."""
 
     concurrency = 1
 
-    def __init__(
-        self, library: Any, path: Path, suite: Suite, kind: str, threads: int, repacked: bool, place: GgmlDevice
-    ) -> None:
+    def __init__(self, library: Any, path: Path, suite: Suite, kind: str, threads: int, place: GgmlDevice) -> None:
         config: Any = suite.config
         self._library = library
         self._tokens_out = suite.units(1)
@@ -129,6 +78,7 @@ class LlamaCppRunner:
         self._tokens = (library.llama_token * config["max_position_embeddings"])()
         model_settings = library.llama_model_default_params()
         handles = [place.handle] if place.handle else []
+        repacked = kind in REPACKED and not handles
         self._devices = (ctypes.c_void_p * (len(handles) + 1))(*handles)  # ends with NULL; the CPU is not listed
         model_settings.devices = ctypes.cast(self._devices, ctypes.c_void_p)
         model_settings.n_gpu_layers = ALL_LAYERS if handles else 0
@@ -160,7 +110,6 @@ class LlamaCppRunner:
         self._close.callback(library.llama_free, self.context)
         self._memory = library.llama_get_memory(self.context)
         self._vocabulary, self._width = int(config["vocab_size"]), int(config["hidden_size"])
-        instructions = used(library.llama_print_system_info().decode())
         self.facts = {
             "llama-cpp-python": library.__version__,
             "matrices": kind,
@@ -168,12 +117,10 @@ class LlamaCppRunner:
             "KV cache": "F32" if kind == "F32" else "F16",
             "threads": str(threads),
             "repacked": "yes" if repacked else "no",
-            "llama.cpp": ", ".join(instructions),
+            "llama.cpp": ", ".join(used(library.llama_print_system_info().decode())),
         }
         if handles:
             self.facts |= offloading(place.name, _offloaded)
-        if unused := missing(instructions, flags()):
-            self.facts |= {"built without": f"{', '.join(unused)}, which this processor has", "build it anew": REBUILD}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         """Yields the most probable token, chosen on the host and fed back, with its hidden state."""
@@ -214,11 +161,6 @@ def offloading(name: str, logged: Sequence[tuple[int, int]]) -> dict[str, str]:
     return (
         facts if on_device == layers else facts | {"elsewhere": f"{layers - on_device} of {layers} layers by the CPU"}
     )
-
-
-def missing(used: Iterable[str], flags: Iterable[str]) -> list[str]:
-    """The instruction sets that the processor has and llama.cpp's build does not use."""
-    return [name for flag, name in BEST.items() if flag in set(flags) and name not in set(used)]
 
 
 _log: list[str] = []  # the last lines of llama.cpp's log, with the reason of a failed call

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mixmark.harness.adapters.devices import cpu, gpu_id
+from mixmark.harness.adapters.devices import Place, cpu, gpu_id
 from mixmark.harness.capabilities.llamacpp.gguf import TYPES
 from mixmark.harness.contracts.schema import HOST_POOL, Device
 
@@ -38,18 +38,15 @@ class Properties(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class GgmlDevice:
-    """A device and its handle in ggml; None for the CPU, which needs no handle."""
+class GgmlDevice(Place):
+    """A device and its handle in ggml; None for the CPU, which needs no handle. name: as `Vulkan0`."""
 
-    device: Device
     handle: int | None = None
-    name: str = "CPU"
-    """ggml's name of the device and of its memory, such as `Vulkan0`."""
 
 
 def ggml_devices(library: Any) -> Iterator[GgmlDevice]:
     """All devices of llama_cpp's module; helpers of the CPU, such as BLAS, are part of it."""
-    yield GgmlDevice(cpu(()).model_copy(update={"precisions_by_suite": {"llm": tuple(TYPES)}}))
+    yield GgmlDevice(cpu(()).model_copy(update={"precisions_by_suite": {"llm": tuple(TYPES)}}), "CPU")
     ggml = library.llama_cpp._lib  # this handle also finds functions of the libraries that it depends on
     ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
     ggml.ggml_backend_dev_get.argtypes, ggml.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
@@ -61,7 +58,7 @@ def ggml_devices(library: Any) -> Iterator[GgmlDevice]:
         ggml.ggml_backend_dev_get_props(handle, ctypes.byref(properties))
         if properties.type in (GPU, INTEGRATED_GPU):
             found = described(properties, count)
-            yield GgmlDevice(found, handle, properties.name.decode())
+            yield GgmlDevice(found, properties.name.decode(), handle)
 
 
 def described(properties: Properties, count: Counter[str]) -> Device:

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.adapters.lowbit import GROUP, Integers, in_groups, packed
+from mixmark.harness.adapters.rope import frequencies
 from mixmark.harness.contracts.errors import PluginError, Unsupported
 from mixmark.harness.contracts.protocols import Array, Suite, Value
 from mixmark.harness.contracts.schema import Precision
@@ -52,13 +53,19 @@ ENDS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_hea
 Floats = npt.NDArray[np.float32]
 
 
-def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
-    """Returns the function that writes FILE into a folder: the format `gguf` of `mixmark export`."""
+def type_of(suite: Suite, precision: str) -> str:
+    """GGUF's name of a precision. Raises Unsupported if GGUF has none, or for a suite of another architecture."""
     if suite.name != "llm" or suite.config.get("model_type") != "llama":
         raise Unsupported(f"GGUF files hold only Llama-type models; {suite.name} is not one", "take another --format")
     type = next((type for name, type in TYPES.items() if name == precision), None)
     if type is None:
         raise Unsupported(f"GGUF has no type for {precision}", f"take one of {', '.join(TYPES)}")
+    return type
+
+
+def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
+    """Returns the function that writes FILE into a folder: the format `gguf` of `mixmark export`."""
+    type = type_of(suite, precision)
     try:
         importlib.import_module("gguf")
     except ImportError as error:
@@ -133,14 +140,9 @@ def interleaved(weight: Floats, heads: int) -> Floats:
 
 
 def rope_factors(config: Mapping[str, Value]) -> Floats:
-    """The divisors of the rotary frequencies: Llama 3's scaling, as in suites/llm/network.py."""
-    number: Any = config
-    half = np.arange(0, number["head_dim"], 2, dtype=np.float64)
-    frequency = number["rope_theta"] ** (-half / number["head_dim"])
-    turns = number["rope_scaling.original_max_position_embeddings"] * frequency / (2 * math.pi)
-    low, high = number["rope_scaling.low_freq_factor"], number["rope_scaling.high_freq_factor"]
-    blend = np.clip((turns - low) / (high - low), 0, 1)
-    factors: Floats = (1 / (blend + (1 - blend) / number["rope_scaling.factor"])).astype(np.float32)
+    """The divisors of the rotary frequencies: Llama 3's scaling."""
+    _, scales = frequencies(config)
+    factors: Floats = (1 / scales).astype(np.float32)
     return factors
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mixmark.harness.adapters.torch import _devices, _import
 from mixmark.harness.capabilities.paths.contract import Copy, DataPath, End
 from mixmark.harness.contracts.protocols import Array
-from mixmark.harness.contracts.schema import HOST_POOL, Absent, Device
+from mixmark.harness.contracts.schema import HOST_POOL, Absent
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +66,7 @@ class TorchPaths:
     def _paths(self) -> dict[str, tuple[DataPath, tuple[str, ...]]]:
         """Each path with torch's names of its memories in order; `pinned` is pinned host memory."""
         _import()
-        devices: list[tuple[Device, str]] = [(each, name) for each, name in _devices() if name != "cpu"]
+        devices = [(place.device, place.name) for place in _devices() if place.name != "cpu"]
         found: dict[str, tuple[DataPath, tuple[str, ...]]] = {}
 
         def add(source: str, destination: str, names: tuple[str, ...], **more: object) -> None:

@@ -172,7 +172,7 @@ class Speech(Decoder):
             "step": self.graph("step", inputs, each(shape.context, ""), outputs),
         }
 
-    def feed(self, random: np.random.Generator) -> Feed:
+    def feed(self, random: np.random.Generator, batch: int) -> Feed:
         """Features drawn as a whole, and the tier's prompt.
 
         Features are noise on patches of the size of a syllable's formant, within -1 to 1 as Whisper scales a spectrum.

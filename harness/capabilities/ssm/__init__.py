@@ -149,7 +149,7 @@ class Ssm(Decoder):
         outputs = {"next": Spec((1,), "int64"), "hidden": Spec((1, shape.width))}
         return {"step": self.graph("step", {"ids": Spec(("tokens",), "int64")}, state, outputs)}
 
-    def feed(self, random: np.random.Generator) -> Feed:
+    def feed(self, random: np.random.Generator, batch: int) -> Feed:
         return {"ids": random.integers(self.shape.vocabulary, size=self.shape.tokens_in)}
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:

@@ -133,7 +133,7 @@ class Train(Tiered):
         }
         return {"step": Graph(inputs, {}, outputs, self.module("step"), _not_exported)}
 
-    def feed(self, random: np.random.Generator) -> Feed:
+    def feed(self, random: np.random.Generator, batch: int) -> Feed:
         """Sequences of random tokens and a key of random signs."""
         size = 2, PROBES, longest(self.shape)
         ids = random.integers(self.shape.vocabulary, size=(SEQUENCES, self.shape.tokens_in + 1))

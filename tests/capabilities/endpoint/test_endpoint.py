@@ -72,7 +72,7 @@ def test_a_server_of_ones_own_takes_token_ids_and_answers_with_them(api: str) ->
     with serving(answers[api]) as (server, url), opened(f"{url}/v1/", api) as runner:
         assert [answer(runner, nonce) for nonce in (0, 1)] == [right(0), right(1)]
         assert [part.shape for part in runner(FEED(2))] == [(1,)] * OUT  # one yield for each token, though three came
-        assert runner.facts["server"].startswith("BaseHTTP") and "first byte" in runner.facts["network"]
+        assert runner.facts["server"].startswith("BaseHTTP") and "GET /models" in runner.facts["network"]
         assert isinstance(runner, Helpers) and os.getpid() in runner.processes
     path, headers, asked = server.seen[0]
     assert path == ("/v1/completion" if api == "llamacpp" else "/v1/completions")

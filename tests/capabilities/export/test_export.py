@@ -189,7 +189,6 @@ def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], com
     ("suite", "form", "changed", "complaint"),
     [
         ("llm", "safetensors", {"precision": "int4"}, "safetensors files are not written in int4"),
-        ("probe", "safetensors", {"options": {"weights": "x"}}, "probe takes no checkpoint"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(

@@ -15,7 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mixmark.suites.diffusion.shapes import BETA_FIRST, BETA_LAST, TRAINING_STEPS, TextShape, UNetShape, VaeShape
+from mixmark.suites.diffusion import DiffusionShape
+from mixmark.suites.diffusion.shapes import BETA_FIRST, BETA_LAST, TRAINING_STEPS
 from mixmark.suites.diffusion.text_encoder import TextEncoder
 from mixmark.suites.diffusion.unet import UNet
 from mixmark.suites.diffusion.vae import Vae
@@ -51,10 +52,10 @@ class Encode(nn.Module):
     The outputs of two encoders are concatenated along the width; the second encoder gives the pooled embedding.
     """
 
-    def __init__(self, first: TextShape, second: TextShape | None) -> None:
+    def __init__(self, shape: DiffusionShape) -> None:
         super().__init__()
-        self.text_encoder = TextEncoder(first)
-        self.text_encoder_2 = None if second is None else TextEncoder(second)
+        self.text_encoder = TextEncoder(shape.text)
+        self.text_encoder_2 = None if shape.text_2 is None else TextEncoder(shape.text_2)
 
     def forward(self, ids: Tensor) -> tuple[Tensor, ...]:
         batch, prompts, tokens = ids.shape
@@ -74,10 +75,13 @@ class Denoise(nn.Module):
     + g · (conditional - unconditional); one pass of twice the batch computes both. Otherwise there is one prompt.
     """
 
-    def __init__(self, shape: UNetShape, steps: int, guidance: float | None, image_size: int, velocity: bool) -> None:
+    velocity = True
+    """Whether the prediction is the velocity."""
+
+    def __init__(self, shape: DiffusionShape) -> None:
         super().__init__()
-        self.steps, self.guidance, self.image_size, self.velocity = steps, guidance, image_size, velocity
-        self.unet = UNet(shape)
+        self.steps, self.guidance, self.image_size = shape.steps, shape.guidance, shape.image_size
+        self.unet = UNet(shape.unet)
 
     def forward(
         self, latent: Tensor, step: Tensor, context: Tensor, pooled: Tensor | None = None
@@ -111,12 +115,18 @@ class Denoise(nn.Module):
         return torch.cat([image, torch.zeros(2, device=device), image])
 
 
+class DenoiseNoise(Denoise):
+    """A step whose prediction is the noise."""
+
+    velocity = False
+
+
 class Decode(nn.Module):
     """latent [batch, 4, h, w] -> image [batch, 3, 8h, 8w]."""
 
-    def __init__(self, shape: VaeShape) -> None:
+    def __init__(self, shape: DiffusionShape) -> None:
         super().__init__()
-        self.vae = Vae(shape)
+        self.vae = Vae(shape.vae)
 
     def forward(self, latent: Tensor) -> tuple[Tensor]:
         return (self.vae(latent),)

@@ -44,8 +44,3 @@ class Gemm(nn.Module):
         for _ in range(CHAIN):
             x = F.relu(F.linear(x, square))
         return (F.linear(F.linear(nonce[1:2, :n], x), nonce[2:3, :n]).reshape(1),)
-
-
-def kernel(kind: str, size: int, number: int) -> nn.Module:
-    with torch.device("meta"):
-        return Gemm(size).eval() if kind == "gemm" else Gemv(size, number).eval()
