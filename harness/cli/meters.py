@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import (
     ADAPTER,
     CONFIG,
@@ -114,7 +113,7 @@ def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
 
 
 @meters.command("try")
-@click.argument("name", required=False, metavar="[NAME]", shell_complete=complete.METER)
+@click.argument("name", required=False, metavar="[NAME]")
 @click.option(
     "--seconds",
     type=Seconds(min=2),

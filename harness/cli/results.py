@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import JSON, Number
 from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest, with_next
@@ -28,7 +27,6 @@ TIMEOUT_S = 600.0  # after which a reference that sends no reply counts as hung
     "--format",
     "format_",
     metavar="NAME",
-    shell_complete=complete.plugins("reporters"),
     help="Form of the report: console, full, markdown, html, json; csv and jsonl collect many results.  "
     "[default: console]",
 )
@@ -88,7 +86,6 @@ def report(
     "--format",
     "format_",
     metavar="NAME",
-    shell_complete=complete.plugins("comparisons"),
     help="Form of the comparison: console, markdown, html or json.  [default: console]",
 )
 @JSON

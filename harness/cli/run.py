@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.cli.options import (
     ADAPTER,
@@ -80,7 +79,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     "suites",
     multiple=True,
     metavar="NAME",
-    shell_complete=complete.SUITE,
     help="Run only this suite. Repeatable.  [default: the suites of the mix, and those of other packages]",
 )
 @click.option("--device", "devices", multiple=True, metavar="ID", help="Use only this device. Repeatable.")
@@ -91,14 +89,12 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     "precisions",
     multiple=True,
     metavar="NAME",
-    shell_complete=complete.PRECISION,
     help="Number format to compute in: fp32, bf16, … Repeatable.  [default: the best of each device, by --bits]",
 )
 @click.option(
     "--bits",
     callback=weight_classes,
     metavar="16|8|4",
-    shell_complete=complete.names(lambda: ("16", "8", "4")),
     help="Weight class: the fewest bits that a weight may have. 16 uses formats of 16 and 32 bits, 8 adds formats of 8 "
     "bits, and 4 adds all others. With several, such as 16,8,4, each route is measured once, and the mix once for each "
     "class.  [default: 16]",
@@ -114,14 +110,12 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     "scenarios",
     multiple=True,
     metavar="NAME",
-    shell_complete=complete.SCENARIO,
     help="How feeds arrive: single-stream, offline or server. Repeatable.  [default: as the preset says]",
 )
 @click.option(
     "--rate",
     callback=arrival_rate,
     metavar="R|max",
-    shell_complete=complete.names(lambda: ("max",)),
     help="Arrival rate of the server scenario in feeds per second; max finds the highest rate that keeps the latency "
     "limits.  [default: max]",
 )
@@ -145,7 +139,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option(
     "--mix",
     metavar="NAME|FILE|none",
-    shell_complete=complete.MIX,
     help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
     "broad-1, in full TIER-broad-1, has all suites, and no rank.  [default: the ranked mix of the tier]",
 )
@@ -159,7 +152,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option(
     "--split-cpu",
     metavar="N|numa|type",
-    shell_complete=complete.names(lambda: ("numa", "type")),
     help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
 )
 @click.option(
@@ -245,7 +237,6 @@ for _options in experiments.options().values():
     default=["resnet50"],
     show_default=True,
     metavar="NAME",
-    shell_complete=complete.SUITE,
     help="Measure this suite. Repeatable.",
 )
 @ADAPTER
