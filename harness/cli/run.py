@@ -25,7 +25,7 @@ from mixmark.harness.cli.options import (
     weight_classes,
 )
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
-from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, with_next, write_page
+from mixmark.harness.cli.show import VERBOSE, form_of, print_end, with_next, write_page
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS, SELFTEST
@@ -41,13 +41,13 @@ SECTIONS = {
     "Options": "--tier --preset --suite --device --adapter --bits --wait-idle --out --resume --verbose --help",
     "What else is measured": "--mix --objective --scenario --rate --precision --weights --all-routes --runs --seed",
     "On which machine, and what is printed": " ".join(
-        ["--split-cpu", *(each.opts[0] for each in executors.options()), "--config --timeout --against --json"]
+        ["--split-cpu", *(each.opts[0] for each in executors.options()), "--config --timeout --json"]
     ),
 }
 """The options of `mixmark run`, in the sections of its help: first what most runs need. Options of experiments have a
 section of their own, the last."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "weights"})
-WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "against", "verbose", "as_json"}
+WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "verbose", "as_json"}
 WHEN_RESUMED |= {option.name for option in executors.options()}
 """The options that may be given with --resume: where the machines, devices and checkpoints are, how long to wait, and
 what to print. The run that is resumed keeps all others."""
@@ -174,11 +174,10 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
 @timeout(600, "Seconds after which a worker that sends no reply counts as hung.")
 @WAIT_IDLE
-@AGAINST
 @VERBOSE
 @CONFIG
 @JSON
-def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any) -> None:
+def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any) -> None:
     """Benchmark this machine: each suite on each device through each adapter, then all of them at once.
 
     \b
@@ -186,6 +185,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
               mixmark run --suite llm --adapter torch --preset standard
     """
     from mixmark.harness.contracts.errors import ResultError
+    from mixmark.harness.judge import references
     from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
     from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
@@ -203,7 +203,6 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     with clean_process() as clean, ExitStack() as stack:
         prepared = prepare(request, clean)
         request = prepared.request
-        published = references(against, prepared.mix)
         stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
         stack.enter_context(plugins_print_to_stderr())
         machine = opened(prepared, stack)
@@ -216,7 +215,7 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
             problem = error  # raised again once the earlier weight classes are shown
     for bits in () if problem else [bits for bits, folder in prepared.folders.items() if folder not in results]:
         click.echo(f"Nothing was measured for --bits {bits}: an earlier class was interrupted.", err=True)
-    assessments = {folder: judge_stored(result, published) for folder, result in results.items()}
+    assessments = {folder: judge_stored(result, references.published()) for folder, result in results.items()}
     for folder, assessment in assessments.items():  # the record of a resumed run knows its options
         _show(assessment, folder, form, () if request.resume else sys.argv[1:])
     if problem:
