@@ -241,14 +241,6 @@ for _options in experiments.options().values():
 @ADAPTER
 @TIER
 @click.option(
-    "--pairs",
-    type=click.IntRange(6, 100),
-    default=6,
-    show_default=True,
-    metavar="N",
-    help="Number of repeated A/A pairs.",
-)
-@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Result folder, new or empty.  [default: results/<time>-<tier>-selftest]",
@@ -260,7 +252,6 @@ def selftest(
     suites: tuple[str, ...],
     adapters: tuple[str, ...],
     tier: Any,
-    pairs: int,
     out: Path | None,
     wait_idle_s: float | None,
     config: Path | None,
@@ -268,7 +259,7 @@ def selftest(
 ) -> None:
     """Measure the noise floor of this machine, with which `mixmark compare` tells a difference from noise.
 
-    The same measurement is repeated in pairs, each in a fresh process. The noise floor is the difference that 95 % of
+    The same measurement is repeated in six pairs, each in a fresh process. The noise floor is the difference that 95 % of
     the pairs stay within.
 
     Example: mixmark selftest --adapter onnxruntime
@@ -286,7 +277,7 @@ def selftest(
         adapters=adapters,
         tier=tier,
         scenarios=("single-stream",),
-        runs=2 * pairs,
+        runs=2 * solo.LEAST_PAIRS,
         preset=SELFTEST.name,
         mix="none",
         out=out,
