@@ -259,8 +259,8 @@ def selftest(
 ) -> None:
     """Measure the noise floor of this machine, with which `mixmark compare` tells a difference from noise.
 
-    The same measurement is repeated in six pairs, each in a fresh process. The noise floor is the difference that 95 % of
-    the pairs stay within.
+    The same measurement is repeated in six pairs, each in a fresh process. The noise floor is the difference that 95 %
+    of the pairs stay within.
 
     Example: mixmark selftest --adapter onnxruntime
     """

@@ -180,17 +180,6 @@ def threads(state: Inspected) -> Found:
     return Found("ok", "no variable keeps engines from using all cores")
 
 
-def energy_counters(state: Inspected) -> Found:
-    """Whether the processor's energy counters can be read; since 2020 most kernels let only root read them."""
-    files = [*(state.root / "sys/class/powercap").glob("*/energy_uj")]
-    if not files:
-        return Found("unknown", "the processor shows no energy counter")
-    if closed := [file for file in files if not line(file)]:
-        message = f"{len(closed)} of {len(files)} energy counters cannot be read"
-        return Found("warn", message, "sudo chmod a+r /sys/class/powercap/*/energy_uj")
-    return Found("ok", f"{len(files)} of {len(files)} energy counters can be read")
-
-
 def watchable(state: Inspected) -> Found:
     """The disturbances that cannot be observed on this machine."""
     known = {
@@ -218,7 +207,6 @@ CHECKS: Mapping[str, Callable[[Inspected], Found]] = {
     "swap": swap,
     "cpu limit": cpu_limit,
     "threads": threads,
-    "energy counters": energy_counters,
     "watchable": watchable,
 }
 
