@@ -130,7 +130,7 @@ class MachineCounters:
             rows = {cpu: row for cpu, row in rows.items() if cpu in self._usable}
         per_cpu = {cpu: _busy_ns(row) for cpu, row in rows.items()}
         counters = {
-            **(dict(_machine_counters(stat)) if self._usable is None else dict(_counters_of(rows))),
+            **dict(_counters_of(rows)),
             **dict(_process_counters(self._proc, workers)),
             **_cgroup_counters(self._groups),
             **dict(_stalls(self._proc / "pressure")),
@@ -198,14 +198,8 @@ def _busy_ns(row: str) -> int:
     return (sum(ticks[:3]) + sum(ticks[5:7])) * TICK_NS
 
 
-def _machine_counters(stat: str) -> Iterator[tuple[str, int]]:
-    if found := re.search(r"^cpu +(\d+(?: \d+){7,})", stat, re.MULTILINE):
-        yield "busy_ns", _busy_ns(found[1])
-        yield "stolen_ns", int(found[1].split()[7]) * TICK_NS
-
-
 def _counters_of(rows: Mapping[int, str]) -> Iterator[tuple[str, int]]:
-    """The same of some CPUs."""
+    """The time of these CPUs together."""
     if rows:
         yield "busy_ns", sum(_busy_ns(row) for row in rows.values())
         yield "stolen_ns", sum(int(row.split()[7]) for row in rows.values()) * TICK_NS

@@ -171,12 +171,6 @@ def test_the_commit_is_that_of_a_checkout_alone(tmp_path: Path) -> None:
     assert disclosure.git_commit(tmp_path / "site-packages") is None
 
 
-def test_the_facts_of_accelerators_are_handed_on(tmp_path: Path) -> None:
-    facts = {"id": "gpu:GPU-1", "name": "Topaz"}
-    found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path, accelerators=[facts])
-    assert found.accelerators == (facts,)
-
-
 def test_this_machine_can_be_disclosed() -> None:
     found = disclosure.disclose()
     assert found.python

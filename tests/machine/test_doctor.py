@@ -228,14 +228,6 @@ def test_a_gpu_that_keeps_silent_is_left_out(monkeypatch: pytest.MonkeyPatch, tm
     assert gpu_checks(monkeypatch, tmp_path, silent) == [("gpu Topaz company", "unknown", message, "")]
 
 
-def test_it_changes_nothing(tmp_path: Path) -> None:
-    for files in (each for row in WRONG if row[0] != "cpu limit" for each in [row[1]]):
-        write(quiet(tmp_path), files)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    checks(tmp_path, wait=lambda seconds: None)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
 @pytest.mark.slow
 def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(tmp_path: Path) -> None:
     """A vendor's accelerator is one file and an entry point; its library prints to file descriptor 1."""
