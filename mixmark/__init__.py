@@ -23,7 +23,4 @@ def __getattr__(name: str) -> object:
     """Imports the names of `mixmark.api` when the first of them is asked for: `mixmark --help` needs none of them."""
     from importlib import import_module
 
-    api = import_module("mixmark.api")
-    if name != "__all__" and name not in api.__all__:
-        raise AttributeError(f"module 'mixmark' has no attribute {name!r}")
-    return getattr(api, name)
+    return getattr(import_module("mixmark.api"), name)

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Environment
-from mixmark.harness.contracts.text import escaped, plain
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.assessment import Assessment, Provenance
 from mixmark.harness.judge.findings import in_full, words
 from mixmark.harness.judge.mixed_run import ScoredRun
@@ -86,7 +86,7 @@ def as_json(assessment: Assessment) -> str:
 def written(value: object) -> str:
     """The JSON text of dataclasses and models: keys sorted, safe on a terminal."""
     data = json_data(value)
-    return escaped(json.dumps(data, indent=2, sort_keys=True, allow_nan=False, ensure_ascii=False)) + "\n"
+    return json.dumps(data, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def json_data(value: object) -> Any:
@@ -114,8 +114,7 @@ def as_csv(assessment: Assessment) -> str:
 
 def as_json_lines(assessment: Assessment) -> str:
     """One JSON object a line, so that several results can be appended to one file. Unknown is null."""
-    written = (json.dumps(line, allow_nan=False, ensure_ascii=False) for line in lines(assessment))
-    return "".join(f"{escaped(line)}\n" for line in written)
+    return "".join(f"{json.dumps(line, allow_nan=False)}\n" for line in lines(assessment))
 
 
 def _safe(text: str) -> str:

@@ -140,8 +140,7 @@ def _matrix(assessment: Assessment) -> Iterator[Block]:
     yield Heading(f"Devices relative to {names[found.baseline]}", "matrix")
     yield Table("", ("suite", *(names[device] for device in found.devices)), rows, tints=tints)
     yield Paragraph(
-        "Each device's best throughput of each suite in a solo measurement, as a multiple of the baseline's. Another "
-        "baseline: mixmark report --baseline ID.",
+        "Each device's best throughput of each suite in a solo measurement, as a multiple of the baseline's.",
         style="quiet",
     )
 

@@ -230,10 +230,7 @@ def _tx(figure: Estimate) -> str:
 
 
 def _nearest(assessment: Assessment, found: Score, mixes_per_hour: float) -> list[ReferenceScore]:
-    """The machines that the user named; without any, the nearest published ones on either side."""
-    others = [each for each in assessment.against if each.entry is None]
-    if others:
-        return others
+    """The nearest published machines on either side."""
     published = [each for each in assessment.against if each.created_utc != assessment.result.created_utc]
     alike = [each for each in published if each.weight_class == found.weight_class] or published
     alike.sort(key=lambda each: each.mixes_per_hour.estimate)

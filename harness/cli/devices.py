@@ -123,24 +123,18 @@ def suites(as_json: bool) -> None:
 
 
 @click.command()
-@CONFIG
 @JSON
-def doctor(config: Path | None, as_json: bool) -> None:
+def doctor(as_json: bool) -> None:
     """List what would disturb a measurement on this machine, and the command that fixes it. Nothing is changed.
-
-    Each interpreter that the configuration names is started, to see whether it has this version of Mixmark and loads
-    its plugin.
 
     Example: mixmark doctor
     """
     from dataclasses import asdict
 
-    from mixmark.harness.machine import config as configuration
     from mixmark.harness.machine import doctor as physician
 
-    configured = configuration.load(config)
     with plugins_print_to_stderr():
-        checks = physician.checks(config=configured)
+        checks = physician.checks()
     if as_json:
         print_json({"checks": [asdict(check) for check in checks]})
         return

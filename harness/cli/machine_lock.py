@@ -32,21 +32,22 @@ def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[Non
     patience_s = wait_idle_s or 0.0
     deadline_s = time.monotonic() + patience_s
     with ExitStack() as stack:
-        with Waiting(patience_s) as waiting:
-            _lock(stack, folder, waiting, deadline_s)
-            for undone in (each for experiment in experiments.installed().values() for each in experiment.recover()):
-                click.echo(f"mixmark: {undone}", err=True)
-            if tier != "smoke" or wait_idle_s is not None:
-                _report_load(waiting, deadline_s - time.monotonic())
+        _lock(stack, folder, patience_s)
+        for undone in (each for experiment in experiments.installed().values() for each in experiment.recover()):
+            click.echo(f"mixmark: {undone}", err=True)
+        if tier != "smoke" or wait_idle_s is not None:
+            _report_load(patience_s, deadline_s - time.monotonic())
         yield
 
 
-def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -> None:
+def _lock(stack: ExitStack, folder: Path, patience_s: float) -> None:
     """Holds the machine's lock until the stack is closed."""
     from mixmark.harness.machine import machine_lock
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     holder = machine_lock.Holder(os.getpid(), str(folder.absolute()), now)
+    deadline_s = time.monotonic() + patience_s
+    waits = False
     while True:
         try:
             problem = stack.enter_context(machine_lock.hold(holder))
@@ -55,7 +56,9 @@ def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -
             if left_s <= 0:
                 hint = "wait until it has ended; --wait-idle 600 waits for that, at most 600 s"
                 raise UsageError(f"another run measures on this machine: {taken}", hint) from taken
-            waiting(f"another run measures on this machine: {taken}")
+            if not waits:
+                _say_waiting(patience_s, f"another run measures on this machine: {taken}")
+            waits = True
             time.sleep(min(POLL_S, left_s))
         else:
             if problem:
@@ -63,51 +66,22 @@ def _lock(stack: ExitStack, folder: Path, waiting: Waiting, deadline_s: float) -
             return
 
 
-def _report_load(waiting: Waiting, patience_s: float) -> None:
-    """Waits for an idle machine, and reports the programs that still use it."""
+def _say_waiting(patience_s: float, reason: str) -> None:
+    click.echo(f"mixmark: waiting up to {patience_s:g} s: {reason}", err=True)
+
+
+def _report_load(patience_s: float, left_s: float) -> None:
+    """Waits for an idle machine, and reports the programs that still use it. left_s: of the patience."""
     from mixmark.harness.machine import other_load
 
-    load = other_load.wait(patience_s, lambda busy: waiting(f"other programs use {busy}"))
-    waiting.stop()
+    load = other_load.wait(left_s, lambda busy: _say_waiting(patience_s, f"other programs use {busy}"))
     if load is None:
         if patience_s > 0:
             click.echo("mixmark: this machine does not say how busy it is, so nothing is waited for", err=True)
     elif load.busy:
         waited = patience_s > 0
-        still = f"after {waiting.seconds:g} s of waiting, other programs still use" if waited else "other programs use"
+        still = f"after {patience_s:g} s of waiting, other programs still use" if waited else "other programs use"
         told = "be called disturbed" if load.disturbs else "have a warning"
         remedy = "" if waited else " --wait-idle 60 waits up to 60 s."
         click.echo(f"mixmark: {still} {load}", err=True)
         click.echo(f"         The run begins all the same; its result will {told}.{remedy}", err=True)
-
-
-class Waiting:
-    """Shows the reason for waiting: in a line that changes on a terminal, else once for each kind."""
-
-    def __init__(self, seconds: float) -> None:
-        from rich.console import Console
-
-        self.seconds = seconds
-        self._status = Console(stderr=True).status("")
-        self._kind = ""
-
-    def __enter__(self) -> Waiting:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self._status.stop()
-
-    def __call__(self, reason: str) -> None:
-        from rich.text import Text
-
-        line = f"waiting up to {self.seconds:g} s: {reason}"
-        kind = reason.partition(":")[0].partition(" use ")[0]
-        if self._status.console.is_interactive:
-            self._status.update(Text(line))
-            self._status.start()
-        elif kind != self._kind:
-            self._kind = kind
-            click.echo(f"mixmark: {line}", err=True)

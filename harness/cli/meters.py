@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import (
     ADAPTER,
     CONFIG,
@@ -26,7 +25,6 @@ from mixmark.harness.contracts.numbers import duration, significant
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
     from mixmark.harness.measure.meter_trial import LiveReading, MeterTrial
-    from mixmark.harness.plugins.registry import Plugin
 
 LIVE_S = 5.0
 CHART = 60  # columns of a source's chart
@@ -114,7 +112,7 @@ def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
 
 
 @meters.command("try")
-@click.argument("name", required=False, metavar="[NAME]", shell_complete=complete.METER)
+@click.argument("name", required=False, metavar="[NAME]")
 @click.option(
     "--seconds",
     type=Seconds(min=2),
@@ -128,7 +126,7 @@ def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
 def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Path | None, as_json: bool) -> None:
     """Try the energy sources against a load: do they follow it, how late, how much do they scatter, do they agree?
 
-    With a NAME, only the sources of that meter. It ends with what to put into mixmark.toml.
+    With a NAME, only the sources of that meter.
 
     Example: mixmark meters try nvml
     """
@@ -178,7 +176,8 @@ def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Pa
     if tried:
         told = f"with the boundary {boundary}" if boundary else "as not measured: some device has no source"
         click.echo(f"\nA run would report its energy {told}.")
-        click.echo("\n".join(_advice(tried, configured.meters, plugins)))
+        for line in _disagreements(tried):
+            click.echo(line)
     else:
         click.echo("There is no energy source: no meter can read anything on this machine.")
     print_absent(missing)
@@ -208,37 +207,13 @@ def _tried(each: MeterTrial) -> Iterator[str]:
         yield f"  it follows the load {duration(abs(found.lag_ns))} {how}"
 
 
-def _advice(
-    tried: Sequence[MeterTrial], sections: Mapping[str, Mapping[str, str]], plugins: Mapping[str, Plugin]
-) -> Iterator[str]:
-    """How the sources disagree, and the lines of mixmark.toml."""
-    from mixmark.harness.machine import config as configuration
-
+def _disagreements(tried: Sequence[MeterTrial]) -> Iterator[str]:
+    """How the sources of one boundary and the same parts disagree."""
     known = [each for each in tried if each.response.full_watts is not None and each.response.idle_watts is not None]
     for first, second in combinations(known, 2):
         if first.domain.boundary == second.domain.boundary and set(first.domain.covers) == set(second.domain.covers):
             ratio = (second.response.full_watts or 0.0) / (first.response.full_watts or 1.0)
             yield f"{second.domain.id} reads {significant(ratio)} × the watts of {first.domain.id} under load."
-    if not sections:
-        yield "Nothing has to be put into mixmark.toml: these sources are found by themselves."
-        return
-    yield "In mixmark.toml:"
-    for name, options in sections.items():
-        ids = [name.replace(".", "/"), name]
-        lag_ns = next((each.response.lag_ns for each in tried if each.domain.id in ids), None)
-        proposed = _proposed(plugins.get(name.partition(".")[0]), options, lag_ns)
-        again = {line.partition(" = ")[0] for line in proposed}
-        yield f"\n[meter.{name}]"
-        yield from configuration.lines({option: value for option, value in options.items() if option not in again})
-        yield from proposed
-
-
-def _proposed(plugin: Plugin | None, options: Mapping[str, str], lag_ns: int | None) -> Sequence[str]:
-    """The lines that a meter proposes for its section, if it has the optional static method `proposals(options,
-    lag_ns)`. Only built-in meters are asked: others are loaded in their own process."""
-    if plugin is None or not plugin.built_in:
-        return ()
-    return [*getattr(plugin.load(), "proposals", lambda *_: ())(options, lag_ns)]
 
 
 def _source_row(source: LiveReading, counted: bool) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.contracts.toml import LARGEST, is_reckonable
 
 COLUMN = 30  # characters of the first column of a help; a longer name has a line of its own
@@ -21,7 +20,6 @@ ADAPTER = click.option(
     "adapters",
     multiple=True,
     metavar="NAME|FILE:CLASS",
-    shell_complete=complete.ADAPTER,
     help="Use only this adapter; ./acme.py:Acme loads one from a file. Repeatable.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

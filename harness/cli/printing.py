@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mixmark.harness.contracts.text import escaped, plain
+from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Absent
@@ -20,7 +20,7 @@ FILE_WIDTH = 120  # columns of a table that is written to a file or a pipe
 
 
 def print_json(value: object) -> None:
-    click.echo(escaped(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], empty: str) -> None:

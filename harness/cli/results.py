@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import JSON, Number
 from mixmark.harness.cli.printing import print_json, print_table
-from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, result_or_newest, with_next
+from mixmark.harness.cli.show import VERBOSE, form_of, print_end, result_or_newest, with_next
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -28,19 +27,14 @@ TIMEOUT_S = 600.0  # after which a reference that sends no reply counts as hung
     "--format",
     "format_",
     metavar="NAME",
-    shell_complete=complete.plugins("reporters"),
     help="Form of the report: console, full, markdown, html, json; csv and jsonl collect many results.  "
     "[default: console]",
 )
-@click.option("--baseline", metavar="ID", help="Device to compare the others with.  [default: the first device]")
-@AGAINST
 @VERBOSE
 @JSON
 def report(
     result: Path | None,
     format_: str | None,
-    baseline: str | None,
-    against: tuple[Path, ...],
     verbose: bool,
     as_json: bool,
 ) -> None:
@@ -55,6 +49,7 @@ def report(
               mixmark report results/laptop --format jsonl >> all.jsonl
     """
     from mixmark.harness.contracts.errors import choose_by_name
+    from mixmark.harness.judge import references
     from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.plugins import registry
     from mixmark.harness.record import store
@@ -63,12 +58,8 @@ def report(
     (name,) = choose_by_name("format", [form_of(format_, verbose, as_json)], reporters)
     result = result_or_newest(result)
     found = store.open(result)
-    if baseline is not None:
-        (first,) = choose_by_name("device", [baseline], [device.id for device in found.devices])
-        devices = tuple(sorted(found.devices, key=lambda device: device.id != first))
-        found = found.model_copy(update={"devices": devices})
     folder = result.parent if result.is_file() else result
-    assessment = with_next(judge_stored(found, references(against, found.mix)), folder)
+    assessment = with_next(judge_stored(found, references.published()), folder)
     code = assessment.exit_code  # a reporter may be of another package: all is judged before it runs
     click.echo(reporters[name].load()(assessment), nl=False)
     if name in ("console", "full"):
@@ -88,7 +79,6 @@ def report(
     "--format",
     "format_",
     metavar="NAME",
-    shell_complete=complete.plugins("comparisons"),
     help="Form of the comparison: console, markdown, html or json.  [default: console]",
 )
 @JSON

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.machine_lock import reserve
 from mixmark.harness.cli.options import (
     ADAPTER,
@@ -25,7 +24,7 @@ from mixmark.harness.cli.options import (
     timeout,
 )
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
-from mixmark.harness.cli.show import AGAINST, VERBOSE, form_of, print_end, references, with_next, write_page
+from mixmark.harness.cli.show import VERBOSE, form_of, print_end, with_next, write_page
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS, SELFTEST
@@ -41,13 +40,13 @@ SECTIONS = {
     "Options": "--tier --preset --suite --device --adapter --bits --wait-idle --out --resume --verbose --help",
     "What else is measured": "--mix --objective --scenario --rate --precision --weights --all-routes --runs --seed",
     "On which machine, and what is printed": " ".join(
-        ["--split-cpu", *(each.opts[0] for each in executors.options()), "--config --timeout --against --json"]
+        ["--split-cpu", *(each.opts[0] for each in executors.options()), "--config --timeout --json"]
     ),
 }
 """The options of `mixmark run`, in the sections of its help: first what most runs need. Options of experiments have a
 section of their own, the last."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "weights"})
-WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "against", "verbose", "as_json"}
+WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "verbose", "as_json"}
 WHEN_RESUMED |= {option.name for option in executors.options()}
 """The options that may be given with --resume: where the machines, devices and checkpoints are, how long to wait, and
 what to print. The run that is resumed keeps all others."""
@@ -79,7 +78,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     "suites",
     multiple=True,
     metavar="NAME",
-    shell_complete=complete.SUITE,
     help="Run only this suite. Repeatable.  [default: the suites of the mix, and those of other packages]",
 )
 @click.option("--device", "devices", multiple=True, metavar="ID", help="Use only this device. Repeatable.")
@@ -90,7 +88,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     "precisions",
     multiple=True,
     metavar="NAME",
-    shell_complete=complete.PRECISION,
     help="Number format to compute in: fp32, bf16, … Repeatable.  [default: the best of each device, by --bits]",
 )
 @click.option(
@@ -111,14 +108,12 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     "scenarios",
     multiple=True,
     metavar="NAME",
-    shell_complete=complete.SCENARIO,
     help="How feeds arrive: single-stream, offline or server. Repeatable.  [default: as the preset says]",
 )
 @click.option(
     "--rate",
     callback=arrival_rate,
     metavar="R|max",
-    shell_complete=complete.names(lambda: ("max",)),
     help="Arrival rate of the server scenario in feeds per second; max finds the highest rate that keeps the latency "
     "limits.  [default: max]",
 )
@@ -142,7 +137,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option(
     "--mix",
     metavar="NAME|FILE|none",
-    shell_complete=complete.MIX,
     help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
     "broad-1, in full TIER-broad-1, has all suites, and no rank.  [default: the ranked mix of the tier]",
 )
@@ -156,7 +150,6 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option(
     "--split-cpu",
     metavar="N|numa|type",
-    shell_complete=complete.names(lambda: ("numa", "type")),
     help="Split the CPU into several devices: N equal ones, one for each NUMA node, or one for each type of core.",
 )
 @click.option(
@@ -179,17 +172,17 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER", help="Continue the interrupted run there.")
 @timeout(600, "Seconds after which a worker that sends no reply counts as hung.")
 @WAIT_IDLE
-@AGAINST
 @VERBOSE
 @CONFIG
 @JSON
-def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any) -> None:
+def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any) -> None:
     """Benchmark this machine: each suite on each device through each adapter, then all of them at once.
 
     \b
     Examples: mixmark run
               mixmark run --suite llm --adapter torch --preset standard
     """
+    from mixmark.harness.judge import references
     from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
     from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
@@ -201,12 +194,11 @@ def run(against: tuple[Path, ...], verbose: bool, as_json: bool, wait_idle_s: fl
     with clean_process() as clean, ExitStack() as stack:
         prepared = prepare(request, clean)
         request = prepared.request
-        published = references(against, prepared.mix)
         stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
         stack.enter_context(plugins_print_to_stderr())
         machine = opened(prepared, stack)
         result = measure(prepared, machine, _progress)
-    assessment = judge_stored(result, published)
+    assessment = judge_stored(result, references.published())
     _show(assessment, prepared.folder, form, () if request.resume else sys.argv[1:])  # a resumed run knows its options
     sys.exit(assessment.exit_code)
 
@@ -224,19 +216,10 @@ for _options in experiments.options().values():
     default=["resnet50"],
     show_default=True,
     metavar="NAME",
-    shell_complete=complete.SUITE,
     help="Measure this suite. Repeatable.",
 )
 @ADAPTER
 @TIER
-@click.option(
-    "--pairs",
-    type=click.IntRange(6, 100),
-    default=6,
-    show_default=True,
-    metavar="N",
-    help="Number of repeated A/A pairs.",
-)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -249,7 +232,6 @@ def selftest(
     suites: tuple[str, ...],
     adapters: tuple[str, ...],
     tier: Any,
-    pairs: int,
     out: Path | None,
     wait_idle_s: float | None,
     config: Path | None,
@@ -257,8 +239,8 @@ def selftest(
 ) -> None:
     """Measure the noise floor of this machine, with which `mixmark compare` tells a difference from noise.
 
-    The same measurement is repeated in pairs, each in a fresh process. The noise floor is the difference that 95 % of
-    the pairs stay within.
+    The same measurement is repeated in six pairs, each in a fresh process. The noise floor is the difference that 95 %
+    of the pairs stay within.
 
     Example: mixmark selftest --adapter onnxruntime
     """
@@ -275,7 +257,7 @@ def selftest(
         adapters=adapters,
         tier=tier,
         scenarios=("single-stream",),
-        runs=2 * pairs,
+        runs=2 * solo.LEAST_PAIRS,
         preset=SELFTEST.name,
         mix="none",
         out=out,
@@ -321,7 +303,7 @@ def _print_floors(
 def _progress(header: Result, executor: Executor) -> Progress:
     from mixmark.harness.cli.progress import Progress
 
-    return Progress(header, executor.metered, executor.current_power)
+    return Progress(header, executor.metered)
 
 
 def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The report of a result at the end of a command, with the scores of other machines beside its own."""
+"""The report of a result at the end of a command."""
 
 from __future__ import annotations
 
@@ -15,17 +15,8 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.plugins import executors
 
 if TYPE_CHECKING:
-    from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.judge.assessment import Assessment
-    from mixmark.harness.judge.references import ReferenceScore
 
-AGAINST = click.option(
-    "--against",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="RESULT",
-    help="Result folder whose score is shown beside this one's. Repeatable.  [default: the published entries]",
-)
 VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes too.")
 PAGE = "report.html"
 """The page that a run writes into its folder."""
@@ -51,42 +42,6 @@ def result_or_newest(result: Path | None) -> Path:
             raise UsageError("there is no result in ./results", "name a result folder, or make one: mixmark run")
         click.echo(f"newest result: {result}", err=True)
     return result
-
-
-def references(against: Sequence[Path], mix: Mix | None) -> tuple[ReferenceScore, ...]:
-    """The scores of the results at these paths; without a path, the published scores.
-
-    mix: the mix of the result that the scores are shown beside. None if that result has no mix. Raises UsageError if a
-    result has no score, or a score of another mix.
-    """
-    from mixmark.harness.judge import references as known
-    from mixmark.harness.machine.suite_claims import judge_stored
-    from mixmark.harness.record import store
-
-    found = []
-    for path in against:
-        result = store.open(path)
-        assessment = judge_stored(result)
-        name = f"{result.system.cpu_model or 'the machine'} in {path.resolve().name}"
-        reference = known.reference(result, assessment.score, name, assessment.solos)
-        if reference is None:
-            raise UsageError(
-                f"the result in {path} has no score", "--against takes a result whose mixed run has a score"
-            )
-        if assessment.result.mix != mix:
-            own = (
-                "no mix"
-                if mix is None
-                else f"the mix {mix.name}"
-                if mix.name != reference.mix
-                else "another mix of that name"
-            )
-            raise UsageError(
-                f"the result in {path} has a score of the mix {reference.mix}, and this result has {own}",
-                "only scores of one mix are comparable; mixmark compare sets any results side by side",
-            )
-        found.append(reference)
-    return tuple(found) or known.published()
 
 
 def write_page(assessment: Assessment, folder: Path) -> None:

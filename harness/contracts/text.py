@@ -11,8 +11,6 @@ Reason = str
 
 ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\)?")
 
-UNUSUAL = re.compile(r"[^ -~\n]")
-
 
 def plain(text: str, most: int | None = None) -> str:
     """Returns the text on one line, with at most `most` characters. Control characters, escape sequences, marks that
@@ -20,17 +18,6 @@ def plain(text: str, most: int | None = None) -> str:
     if not text.isprintable():  # most texts are printable, and reports have many
         text = "".join(letter if letter.isprintable() else " " for letter in ESCAPES.sub("", text))
     return " ".join(text.split())[:most]
-
-
-def escaped(json: str) -> str:
-    """Returns equivalent JSON that is safe on a terminal: control characters are written as numbers."""
-    return UNUSUAL.sub(_escaped, json)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    letter = found[0]
-    units = letter.encode("utf-16-be", "surrogatepass").hex()
-    return letter if letter.isprintable() else "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def differences(first: Mapping[str, object], second: Mapping[str, object]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from functools import cache
 from pydantic import Field, TypeAdapter
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Boundary, Fact, Result
+from mixmark.harness.contracts.schema import Boundary, Fact
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.score import Grade, Score
@@ -30,8 +30,8 @@ class ReferenceScore(Fact):
 
     name: str = Field(min_length=1)
     """The name of the machine for a reader."""
-    entry: str | None = None
-    """The path of the published entry. None for a result that the user named."""
+    entry: str
+    """The path of the published entry."""
     mix: str
     mixes_per_hour: Estimate
     """TX."""
@@ -75,23 +75,3 @@ def retained(score: Score | None, diagnoses: Mapping[str, Diagnosis]) -> tuple[f
         return ()
     planned = ((run, diagnoses[run.phase].plan.mixes_per_s * HOUR_S) for run in score.counted())
     return tuple(run.mixes_per_hour.estimate / per_hour for run, per_hour in planned if per_hour)
-
-
-def reference(result: Result, score: Score | None, name: str, solos: Iterable[Solo] = ()) -> ReferenceScore | None:
-    """The score of a result, under a name. None if it has no score.
-
-    solos: its solo measurements.
-    """
-    if score is None or score.mixes_per_hour is None:
-        return None
-    return ReferenceScore(
-        name=name,
-        mix=score.mix.name,
-        mixes_per_hour=score.mixes_per_hour,
-        mixes_per_kwh=score.mixes_per_kwh,
-        boundary=score.boundary,
-        weight_class=score.weight_class,
-        grade=score.grade,
-        created_utc=result.created_utc,
-        alone=rates(solos),
-    )

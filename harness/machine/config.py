@@ -28,10 +28,8 @@ python = "/opt/acme/venv/bin/python"
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,7 +38,6 @@ from mixmark.harness.contracts.toml import is_reckonable, read_toml
 
 DEFAULT = Path("mixmark.toml")
 TABLE = "where"  # the only option of a meter that is a table: which of several devices it reads
-BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")  # of TOML; another key is quoted
 SUPPLY = "supply_watts"
 
 
@@ -141,15 +138,6 @@ def _flat(section: Mapping[str, object]) -> dict[str, object]:
         return dict(section)
     rest = {key: value for key, value in section.items() if key != TABLE}
     return {**rest, **{f"{TABLE}.{key}": value for key, value in table.items()}}
-
-
-def lines(options: Mapping[str, str]) -> Iterator[str]:
-    """The lines of a section that `load` reads as these options of a meter."""
-    for option, value in options.items():
-        table = f"{TABLE}." if option.startswith(f"{TABLE}.") else ""
-        key = option.removeprefix(table)
-        if option != "name":  # the section's own
-            yield f"{table}{key if BARE_KEY.fullmatch(key) else json.dumps(key)} = {json.dumps(value)}"
 
 
 def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:

@@ -7,6 +7,7 @@ children of a thread (CONFIG_PROC_CHILDREN, set in every distribution's kernel):
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
@@ -121,16 +122,15 @@ class MachineCounters:
 
     def read(self) -> Reading:
         workers = _tree(self._proc, self._pids)
-        parents = None if workers is not None else _parents(self._proc)
-        seen = workers if workers is not None else _tree(self._proc, self._pids, parents) or {}
-        statuses = {thread: text(f"{thread}/status") for threads in seen.values() for thread in threads}
+        threads = itertools.chain.from_iterable((workers or {}).values())
+        statuses = {thread: text(f"{thread}/status") for thread in threads}
         stat = text(self._proc / "stat")
         rows = {int(cpu): row for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
         if self._usable is not None:
             rows = {cpu: row for cpu, row in rows.items() if cpu in self._usable}
         per_cpu = {cpu: _busy_ns(row) for cpu, row in rows.items()}
         counters = {
-            **(dict(_machine_counters(stat)) if self._usable is None else dict(_counters_of(rows))),
+            **dict(_counters_of(rows)),
             **dict(_process_counters(self._proc, workers)),
             **_cgroup_counters(self._groups),
             **dict(_stalls(self._proc / "pressure")),
@@ -148,19 +148,19 @@ class MachineCounters:
             busy_ns=per_cpu,
             kernel_ns=kernel_threads(self._proc) if self._usable is None else {},  # a thread's time is of all CPUs
             clocks_mhz=self._clocks_mhz(),
-            switches=dict(_switches(statuses)) if workers is not None else {},
-            strayed=self._strayed(parents, statuses) if any(statuses.values()) else None,
+            switches=dict(_switches(statuses)),
+            strayed=self._strayed(statuses) if any(statuses.values()) else None,
             temperature_c=max(temperatures) / 1000 if temperatures else None,
             power_source=power_supply.source(self._root),
             accelerators=self._states({os.getpid(), *(workers or self._pids)}),
         )
 
-    def _strayed(self, parents: Mapping[int, int] | None, statuses: Mapping[str, str]) -> int | None:
+    def _strayed(self, statuses: Mapping[str, str]) -> int | None:
         if not self._pinned:
             return None
         strayed = 0
         for pid, cores in self._pinned.items():
-            family = _tree(self._proc, [pid], parents) or {}
+            family = _tree(self._proc, [pid]) or {}
             allowed = [_cores(statuses.get(thread, "")) for threads in family.values() for thread in threads]
             strayed += sum(not each <= cores for each in allowed)
         return strayed
@@ -198,27 +198,17 @@ def _busy_ns(row: str) -> int:
     return (sum(ticks[:3]) + sum(ticks[5:7])) * TICK_NS
 
 
-def _machine_counters(stat: str) -> Iterator[tuple[str, int]]:
-    if found := re.search(r"^cpu +(\d+(?: \d+){7,})", stat, re.MULTILINE):
-        yield "busy_ns", _busy_ns(found[1])
-        yield "stolen_ns", int(found[1].split()[7]) * TICK_NS
-
-
 def _counters_of(rows: Mapping[int, str]) -> Iterator[tuple[str, int]]:
-    """The same of some CPUs."""
+    """The time of these CPUs together."""
     if rows:
         yield "busy_ns", sum(_busy_ns(row) for row in rows.values())
         yield "stolen_ns", sum(int(row.split()[7]) for row in rows.values()) * TICK_NS
 
 
-def _tree(
-    proc: Path, pids: Iterable[int], parents: Mapping[int, int] | None = None, without: Collection[int] = ()
-) -> dict[int, list[str]] | None:
-    """The processes and their descendants, each with the folders of its threads.
+def _tree(proc: Path, pids: Iterable[int], without: Collection[int] = ()) -> dict[int, list[str]] | None:
+    """The processes and their descendants, each with the folders of its threads. None if the kernel lists no children.
 
-    parents: the parent of every process of the machine, which takes longer to read; if None, the children are read from
-    the kernel's list for each thread. Returns None if the kernel has no such list. without: descendants that are left
-    out with their own.
+    without: descendants that are left out with their own.
     """
     found: dict[int, list[str]] = {}
     todo = list(pids)
@@ -228,13 +218,10 @@ def _tree(
         tasks = f"{proc}/{pid}/task"
         with suppress(OSError):
             found[pid] = [f"{tasks}/{thread}" for thread in os.listdir(tasks)]
-        if parents is not None:
-            todo += [child for child, parent in parents.items() if parent == pid and child not in found]
-        elif found[pid] and not os.path.exists(f"{tasks}/{pid}/children"):
+        if found[pid] and not os.path.exists(f"{tasks}/{pid}/children"):
             return None
-        else:
-            children = [int(child) for thread in found[pid] for child in text(f"{thread}/children").split()]
-            todo += [child for child in children if child not in without]
+        children = [int(child) for thread in found[pid] for child in text(f"{thread}/children").split()]
+        todo += [child for child in children if child not in without]
     return found
 
 
@@ -262,14 +249,6 @@ def kernel_threads(proc: Path = ROOT / "proc") -> dict[int, int]:
     children = text(proc / f"{KTHREADD}/task/{KTHREADD}/children").split()
     found = {pid: _fields(proc, pid) for pid in (KTHREADD, *map(int, children))}
     return {pid: sum(fields[10:12]) * TICK_NS for pid, fields in found.items() if fields and fields[5] & PF_KTHREAD}
-
-
-def _parents(proc: Path) -> dict[int, int]:
-    """The parent of each process of the machine."""
-    with suppress(OSError):
-        pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]
-        return {pid: fields[0] for pid in pids if (fields := _fields(proc, pid))}
-    return {}
 
 
 def _cores(status: str) -> frozenset[int]:

@@ -1,13 +1,11 @@
 """Checks what would disturb a measurement on this machine, and names the command that fixes it. It changes nothing.
 
 The checks use the readers of this folder, which also sample the machine during a run. The vendors' watchers add
-checks of their accelerators. Each interpreter that the configuration names is started once.
+checks of their accelerators.
 """
 
 from __future__ import annotations
 
-import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,19 +18,12 @@ from mixmark.harness.contracts.schema import Absent, Conditions, NoiseFloor, Sys
 from mixmark.harness.contracts.text import days_between, plain
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.machine import noise_floor as noise
-from mixmark.harness.machine import other_load, power_supply, setup
+from mixmark.harness.machine import other_load, power_supply
 from mixmark.harness.machine.accelerators import Accelerators
-from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.counters import MachineCounters, between
-from mixmark.harness.machine.devices import TIMEOUT_S
 from mixmark.harness.machine.disclosure import disclose
-from mixmark.harness.plugins import install
-from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock, cpus
 from mixmark.harness.resources.files import ROOT, line, text
-from mixmark.harness.worker import messages
-from mixmark.harness.worker.failures import WorkerFailed
-from mixmark.harness.worker.handle import Worker, why
 
 SAMPLE_S = 1.0
 THREAD_VARIABLES = {"OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS", "TORCH_NUM_THREADS"}
@@ -62,12 +53,10 @@ def checks(
     wait: Callable[[float], None] = lambda seconds: clock.sleep(seconds),
     floors: Callable[[], Mapping[Tier, NoiseFloor]] = noise.floors,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    config: Config | None = None,
 ) -> tuple[Check, ...]:
     """All checks, in order; takes `SAMPLE_S`.
 
-    root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors. config:
-    names the interpreters to start; without it none is started.
+    root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors.
     """
     with Accelerators() as watchers:
         machine = MachineCounters(root=root, accelerators=watchers)
@@ -81,7 +70,6 @@ def checks(
         *noise_floor(floors(), now().isoformat(timespec="seconds")),
         *vendors,
         *accelerators(state, absent),
-        *(interpreters(config) if config else ()),
     )
 
 
@@ -192,24 +180,6 @@ def threads(state: Inspected) -> Found:
     return Found("ok", "no variable keeps engines from using all cores")
 
 
-def container(state: Inspected) -> Found:
-    """Whether Mixmark runs in a container."""
-    name = state.system.container
-    inside = f"Mixmark runs in {name}, from where other work on the machine may not be visible"
-    return Found("ok", inside if name else "no container was found")
-
-
-def energy_counters(state: Inspected) -> Found:
-    """Whether the processor's energy counters can be read; since 2020 most kernels let only root read them."""
-    files = [*(state.root / "sys/class/powercap").glob("*/energy_uj")]
-    if not files:
-        return Found("unknown", "the processor shows no energy counter")
-    if closed := [file for file in files if not line(file)]:
-        message = f"{len(closed)} of {len(files)} energy counters cannot be read"
-        return Found("warn", message, "sudo chmod a+r /sys/class/powercap/*/energy_uj")
-    return Found("ok", f"{len(files)} of {len(files)} energy counters can be read")
-
-
 def watchable(state: Inspected) -> Found:
     """The disturbances that cannot be observed on this machine."""
     known = {
@@ -227,27 +197,6 @@ def watchable(state: Inspected) -> Found:
     return Found("unknown", f"these disturbances cannot be observed here: {', '.join(blind)}", fix)
 
 
-def hugepages(state: Inspected) -> Found:
-    """How the kernel gives transparent huge pages to large arrays."""
-    name = "sys/kernel/mm/transparent_hugepage/enabled"
-    chosen = re.search(r"\[(\w+)\]", text(state.root / name))
-    if chosen is None:
-        return Found("unknown", "the kernel does not report how it uses huge pages")
-    fix = "" if chosen[1] == "madvise" else f"echo madvise | sudo tee /{name}"
-    return Found("ok", f"transparent huge pages are set to {chosen[1]}", fix)
-
-
-def smt(state: Inspected) -> Found:
-    """Whether a core runs several hardware threads."""
-    match line(state.root / CPUS / "smt/active"):
-        case "1":
-            message = "on: the speed of a thread depends on the load of the other thread of its core"
-            return Found("ok", message, f"echo off | sudo tee /{CPUS}/smt/control")
-        case "0":
-            return Found("ok", "off: each core runs one thread")
-    return Found("unknown", "the kernel does not report whether a core runs several threads")
-
-
 CHECKS: Mapping[str, Callable[[Inspected], Found]] = {
     "governor": governor,
     "power supply": power_source,
@@ -258,11 +207,7 @@ CHECKS: Mapping[str, Callable[[Inspected], Found]] = {
     "swap": swap,
     "cpu limit": cpu_limit,
     "threads": threads,
-    "container": container,
-    "energy counters": energy_counters,
     "watchable": watchable,
-    "huge pages": hugepages,
-    "smt": smt,
 }
 
 
@@ -298,51 +243,3 @@ def accelerators(state: Inspected, absent: Iterable[Absent]) -> Iterator[Check]:
             yield Check(name, "ok", "no foreign process computes on it")
     for each in absent:
         yield Check(each.label, "unknown", f"it failed, so its accelerators were not checked: {each.reason}")
-
-
-def interpreters(config: Config) -> Iterator[Check]:
-    """Whether each interpreter that the configuration names can be started, has this version of Mixmark and loads its
-    plugin, and which versions differ there."""
-    known = setup.known_adapters(config)
-    for name, section in config.adapters.items():
-        if section.own_interpreter:
-            yield _interpreter(f"[adapter.{name}]", known[name], section.options, section.python, _discover)
-    for name, python in config.meter_pythons.items():
-        plugin = Plugin("meters", name.partition(".")[0], "", python)
-        yield _interpreter(f"[meter.{name}]", plugin, config.meters[name], python, _cover)
-
-
-def _discover(worker: Worker) -> None:
-    worker.call(messages.AdapterCalls.discover, TIMEOUT_S)()
-
-
-def _cover(worker: Worker) -> None:
-    worker.call(messages.MeterCalls.domains, TIMEOUT_S)(devices=())
-
-
-def _interpreter(
-    section: str, plugin: Plugin, options: Mapping[str, str], python: str, call: Callable[[Worker], None]
-) -> Check:
-    name = f"{section} python"
-    with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
-        log = Path(folder) / f"{section.strip('[]')}.log"
-        try:
-            with Worker(plugin, options, Path(folder), log, python) as worker:
-                call(worker)
-                hello = worker.hello
-        except WorkerFailed as failed:
-            fix = install.command(python=python)
-            if failed.failure.hint.endswith(fix):
-                return Check(name, "warn", failed.failure.message, fix)
-            return Check(name, "warn", why(failed.failure, log))
-    assert hello is not None  # the reply comes after the hello
-    differs = ", ".join(_differences(hello)) or "nothing"
-    return Check(name, "ok", f"it runs {hello.python} with Mixmark {hello.mixmark}; what differs from here: {differs}")
-
-
-def _differences(hello: messages.Hello) -> Iterator[str]:
-    """The versions of another interpreter that differ from this one's."""
-    here = {"Python": messages.python_version(), **messages.package_versions()}
-    for name, version in {"Python": hello.python, **hello.packages}.items():
-        if here.get(name) != version:
-            yield f"{name} {version.split()[-1]} ({f'here {here[name].split()[-1]}' if name in here else 'not here'})"

@@ -19,7 +19,6 @@ from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.machine import processor
 from mixmark.harness.resources import cpus, memory
 
-IMPLAUSIBLE = 10.0  # a stored floor of more than 1000 % is damage
 OLD_DAYS = 30  # updates of the system, dust and seasons change what a machine repeats
 
 
@@ -68,7 +67,7 @@ def _read() -> _Kept:
     """The content of the file; empty if the file is missing, damaged, or of another machine."""
     with suppress(OSError, ValueError, ResultError, RecursionError):
         kept = _Kept.model_validate(json.loads(path().read_text()))
-        if kept.machine == machine() and all(floor.fraction < IMPLAUSIBLE for floor in kept.floors.values()):
+        if kept.machine == machine():
             return kept
     return _Kept(machine=machine())
 

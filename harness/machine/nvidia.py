@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from mixmark.harness.contracts.protocols import AcceleratorState, Check
-from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason
+from mixmark.harness.contracts.schema import ClockReason
 
 # The bits of NVML's clock event reasons, nvml.h.
 REASONS: dict[int, ClockReason] = {
@@ -50,12 +50,7 @@ class Nvidia:
         for gpu in self._gpus():
             facts = gpu.facts()
             name, uuid = f"gpu {facts.get('name', '')}".strip(), facts.get("id", "").removeprefix("gpu:")
-            checks = (
-                _persistence(name, facts, uuid),
-                _power_limit(name, facts, uuid),
-                _clocks(name, gpu.reasons(), uuid),
-            )
-            yield from filter(None, checks)
+            yield from filter(None, (_persistence(name, facts, uuid), _power_limit(name, facts, uuid)))
 
     def close(self) -> None:
         if self._nvml is not None:
@@ -148,12 +143,3 @@ def _power_limit(name: str, facts: Mapping[str, str], uuid: str) -> Check | None
     if limit_w < default_w:
         return Check(f"{name} power limit", "warn", message, f"sudo nvidia-smi -i {uuid} -pl {default_w:.0f}")
     return Check(f"{name} power limit", "ok", message)
-
-
-def _clocks(name: str, reasons: tuple[ClockReason, ...] | None, uuid: str) -> Check | None:
-    if reasons is None:
-        return None
-    if held := [reason for reason in reasons if reason in PROTECTIVE]:
-        fix = f"nvidia-smi -i {uuid} -q -d PERFORMANCE,TEMPERATURE,POWER"
-        return Check(f"{name} clocks", "warn", f"held back by {', '.join(held)}", fix)
-    return Check(f"{name} clocks", "ok", "not held back")

@@ -101,10 +101,10 @@ def wait(
 ) -> OtherLoad | None:
     """Samples the load until IDLE_SAMPLES in a row are idle, or until the seconds are over. Returns the last sample.
 
-    report: is called with each busy sample.
+    report: is called with the first busy sample.
     """
     deadline_s = clock() + seconds
-    quiet = 0
+    quiet, reported = 0, False
     while True:
         load = take()
         if load is None:
@@ -112,5 +112,6 @@ def wait(
         quiet = 0 if load.busy else quiet + 1
         if quiet == IDLE_SAMPLES or clock() >= deadline_s:
             return load
-        if load.busy:
+        if load.busy and not reported:
             report(load)
+            reported = True

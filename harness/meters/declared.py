@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -44,12 +44,6 @@ def declared(meter: str, options: Mapping[str, str], boundaries: Iterable[Bounda
         raise UsageError(f"the meter {meter} with the boundary devices needs covers", 'such as covers = "cpu:0"')
     id = f"{meter}/{options['name']}" if "name" in options else meter
     return Declared(id, boundary, covers, number_option(meter, options, "accuracy"))
-
-
-def proposals(options: Mapping[str, str]) -> Iterator[str]:
-    """The lines that a section lacks."""
-    if "accuracy" not in options:
-        yield '# accuracy = "1%"   # as its maker declares it'
 
 
 def choice_option(meter: str, options: Mapping[str, str], name: str, allowed: Iterable[str]) -> str | None:

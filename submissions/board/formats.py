@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from mixmark.harness.contracts.text import escaped, plain
+from mixmark.harness.contracts.text import plain
 from mixmark.reporters import figures
 from mixmark.submissions.board import rank, row
 from mixmark.submissions.board.rank import Board
@@ -61,7 +61,7 @@ def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) ->
 
 
 def _dumped(value: Any) -> str:
-    return escaped(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))) + "\n"
+    return json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _board(board: Board) -> dict[str, Any]:

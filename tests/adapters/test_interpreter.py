@@ -21,16 +21,14 @@ from click.testing import CliRunner
 
 from mixmark.harness import VERSION
 from mixmark.harness.cli.commands import main
-from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.machine import config as configuration
-from mixmark.harness.machine import doctor
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.registry import BUILT_IN, Plugin
 from mixmark.harness.record.store import open as open_result
-from mixmark.harness.worker import handle, messages
+from mixmark.harness.worker import handle
 from mixmark.harness.worker.messages import PROTOCOL
 from mixmark.harness.worker.process.child_process import ChildProcess
 from tests.cli.shell import shortened
@@ -228,24 +226,6 @@ def test_a_meter_is_read_there(
     assert len(started) == 2 and not any(psutil.pid_exists(each.pid) for each in started)
 
 
-def test_doctor_starts_each_interpreter_and_shows_what_differs(complete: Environment) -> None:
-    configured(
-        complete.python,
-        f'[adapter.gone]\npython = "/opt/acme/bin/python"\n[meter.joules]\npython = "{complete.python}"\n',
-    )
-    info = complete.site / "onnxruntime-1.2.3.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime\nVersion: 1.2.3\n")
-    acme, gone, joules = doctor.interpreters(configuration.load(None))
-    shutil.rmtree(info)
-    runs = f"it runs {messages.python_version()} with Mixmark {VERSION}; what differs from here: "
-    differs = f"onnxruntime 1.2.3 (here {version('onnxruntime')})"
-    assert acme == Check("[adapter.acme] python", "ok", runs + differs)
-    assert joules == Check("[meter.joules] python", "ok", runs + differs)
-    assert (gone.state, gone.fix) == ("warn", "")
-    assert "cannot start /opt/acme/bin/python: No such file" in gone.message
-
-
 def test_another_version_of_mixmark_there_is_refused_with_both(tmp_path: Path) -> None:
     other = Environment(tmp_path / "venv")
     other.link(*NEEDED)
@@ -259,8 +239,6 @@ def test_another_version_of_mixmark_there_is_refused_with_both(tmp_path: Path) -
     fix = install.command(python=str(other.python))
     for reason in (why_absent(), of_meter.reason):
         assert there in reason and fix in reason
-    found = {(each.state, each.message, each.fix) for each in doctor.interpreters(configuration.load(None))}
-    assert found == {("warn", there, fix)}
 
 
 def test_an_environment_without_mixmark_is_refused_with_what_to_install(tmp_path: Path) -> None:

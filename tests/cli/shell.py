@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from mixmark.harness.cli import __main__, commands
@@ -24,12 +23,6 @@ ROOT = Path(__file__).parents[2]
 ACME = f"{ROOT / 'tests/fakes/acme.py'}:Acme"
 MS = 1_000_000
 PREPARED = {"warmup_ns": 20 * MS, "search_ns": 100 * MS}
-
-
-def completed(words: list[str], begun: str) -> list[str]:
-    """What the shell offers for a word that begins so, behind the other words of a command."""
-    found = ShellComplete(commands.main, {}, "mixmark", "_MIXMARK_COMPLETE").get_completions(words, begun)
-    return [item.value for item in found]
 
 
 @contextlib.contextmanager

@@ -1,15 +1,12 @@
-"""Help fits a terminal of 80 columns, run's options stand in sections, and the shell completes names."""
+"""Help fits a terminal of 80 columns, run's options stand in sections."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import pytest
 from click.testing import CliRunner
 
 from mixmark.harness.cli.commands import main
 from mixmark.harness.cli.run import SECTIONS
-from tests.cli import shell
 from tests.docs.cli_page import commands
 
 
@@ -34,20 +31,3 @@ def test_the_options_of_run_stand_in_sections() -> None:
     firsts = [f"  {names.split()[0]} " for names in SECTIONS.values()]
     assert all(part < shown.index(first) for part, first in zip(parts, firsts, strict=True))
     assert len(SECTIONS["Options"].split()) == 10 + len(["--help"])
-
-
-@pytest.mark.parametrize(
-    ("words", "begun", "completed"),
-    [
-        (["run", "--suite"], "re", ["resnet50"]),
-        (["run", "--adapter"], "open", ["openvino"]),
-        (["run", "--adapter"], "./ac", ["./ac"]),
-        (["run", "--precision"], "b", ["bf16"]),
-        (["run", "--scenario"], "", ["single-stream", "offline", "server"]),
-        (["run", "--mix"], "no", ["none"]),
-        (["report", "--format"], "js", ["json", "jsonl"]),
-        (["compare", "--format"], "", ["console", "markdown", "html", "json"]),
-    ],
-)
-def test_the_shell_completes_names(words: list[str], begun: str, completed: Sequence[str]) -> None:
-    assert shell.completed(words, begun) == completed

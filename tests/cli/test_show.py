@@ -16,13 +16,9 @@ from click.testing import Result as Run
 from mixmark.harness.cli import show
 from mixmark.harness.cli.commands import main
 from mixmark.harness.cli.options import Placed
-from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
-from mixmark.harness.machine import suite_claims
 from mixmark.harness.plan import mixes
-from mixmark.harness.record import store
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result
 from tests.marks import linux
@@ -137,19 +133,3 @@ def test_an_output_on_a_full_disk_is_an_error_of_one_sentence(folder: Path) -> N
         "mixmark: the output cannot be written: No space left on device",
     )
     assert "Traceback" not in done.stderr
-
-
-def test_a_score_is_held_only_against_one_of_the_same_mix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-    other: Result = one_run(None)
-    monkeypatch.setattr(store, "open", lambda path: other)
-    monkeypatch.setattr(suite_claims, "judge_stored", judge)
-    assert [each.mix for each in show.references([Path("b")], EDGE)] == ["edge-9"]
-    with pytest.raises(
-        UsageError, match="the result in b has a score of the mix edge-9, and this result has the mix smoke-1"
-    ):
-        show.references([Path("b")], EDGE.model_copy(update={"name": "smoke-1"}))
-    with pytest.raises(UsageError, match="this result has another mix of that name"):
-        show.references([Path("b")], EDGE.model_copy(update={"units": {"llm": 1.0}}))
-    with pytest.raises(UsageError, match="and this result has no mix"):
-        show.references([Path("b")], None)

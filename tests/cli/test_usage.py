@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from mixmark.harness.cli import machine_lock
 from mixmark.harness.cli.commands import main
-from mixmark.harness.cli.options import Check, Checks
 from mixmark.harness.contracts.schema import NoiseFloor, Result
 from mixmark.harness.machine import other_load
 from mixmark.harness.measure import metering
@@ -178,29 +175,6 @@ def pairs(busy_s: int) -> Result:
     return result(*runs)
 
 
-def checks() -> click.Group:
-    """`mixmark check` with three kinds of things."""
-
-    def kind(name: str, known: Sequence[str]) -> click.Command:
-        command = Check(name, recognises=known.__contains__, callback=lambda thing: click.echo(f"{name}: {thing}"))
-        command.params.append(click.Argument(["thing"]))
-        return command
-
-    kinds = {"meter": ["watts", "both"], "suite": ["llm", "both"], "entries": ["folder"]}
-    return Checks("check", commands=[kind(name, known) for name, known in kinds.items()])
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        ("watts", 0, "meter: watts"),
-        ("folder", 0, "entries: folder"),
-        ("suite both", 0, "suite: both"),
-        ("both", 2, "what is 'both'? Say meter or suite: check KIND both"),
-        ("none", 2, "what is 'none'? Say meter or suite or entries: check KIND none"),
-        ("suite", 2, "Missing argument 'THING'"),
-    ],
-)
-def test_what_is_checked_is_recognised_by_its_name(words: str, code: int, told: str) -> None:
-    done = CliRunner().invoke(checks(), words.split())
-    assert (done.exit_code, told in done.output) == (code, True), done.output
+def test_a_thing_of_no_kind_needs_the_word_for_what_it_is() -> None:
+    done = CliRunner().invoke(main, ["check", "nothing-of-that-name"])
+    assert (done.exit_code, "what is 'nothing-of-that-name'? Say " in done.output) == (2, True), done.output

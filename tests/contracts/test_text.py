@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixmark.harness.contracts.text import escaped, plain
+from mixmark.harness.contracts.text import plain
 
 
 @pytest.mark.parametrize(
@@ -34,15 +32,3 @@ def test_whatever_it_was_it_is_one_line_that_any_file_takes(text: str) -> None:
     assert shown.isprintable() and shown == shown.strip()
     assert plain(shown) == shown
     shown.encode()
-
-
-@given(st.dictionaries(st.text(), st.text(st.characters(exclude_categories=()))))
-def test_escaped_json_says_the_same_and_moves_no_cursor(value: dict[str, str]) -> None:
-    told = escaped(json.dumps(value, indent=1, ensure_ascii=False))
-    assert json.loads(told) == value
-    assert all(letter.isprintable() for letter in told.replace("\n", ""))
-
-
-def test_what_people_read_is_not_escaped() -> None:
-    assert escaped('"Größe 4 µs, 日本"') == '"Größe 4 µs, 日本"'
-    assert escaped('"\x9b5A\U000e0001"') == '"\\u009b5A\\udb40\\udc01"'

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge.assessment import Assessment, judge
-from mixmark.harness.judge.references import reference, retained
+from mixmark.harness.judge.references import rates, retained
 from mixmark.harness.plan import mixes
 from mixmark.reporters import data
 from tests.fakes.folders import Maker
@@ -94,8 +94,8 @@ def of_assessment(judged: Assessment, name: str) -> Iterator[tuple[str, Any]]:
     told["solos"] = [row for row in told["solos"] if row not in repeated]
     yield from below(told, name)
     yield f"{name} / retained", list(retained(judged.score, judged.diagnoses))
-    if known := reference(judged.result, judged.score, "this", judged.solos):
-        yield from below(known.model_dump(mode="json"), f"{name} / reference")
+    alone = {suite: rate.model_dump() for suite, rate in rates(judged.solos).items()}
+    yield from below(alone, f"{name} / reference / alone")
 
 
 @cache

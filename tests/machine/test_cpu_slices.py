@@ -10,7 +10,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device
-from mixmark.harness.machine.cpu_slices import cut, ranges, split, usable
+from mixmark.harness.machine.cpu_slices import cut, split, usable
 from mixmark.harness.plan.phases import Target
 from tests.machine.test_counters import write
 
@@ -141,7 +141,3 @@ def test_devices_overlap_where_they_share_silicon() -> None:
 def test_parts_name_silicon_and_each_once(parts: tuple[str, ...], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         Device(id="gpu:p", kind="gpu", memory_pool="p", parts=parts)
-
-
-def test_ranges_as_the_kernel_writes_them() -> None:
-    assert ranges((0, 1, 2, 8, 10, 11)) == "0-2,8,10-11"

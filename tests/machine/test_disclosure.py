@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -156,41 +157,23 @@ def test_virtual_machines_are_told_from_metal(
     assert disclosure.disclose(root, environment={}, checkout=root).virtualization == virtualization
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
+def test_the_commit_is_that_of_a_checkout_alone(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        command = ["git", "-C", str(tmp_path), *author, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {".git__HEAD": COMMIT},
-        {".git__HEAD": "ref: refs/heads/main\n", ".git__refs__heads__main": COMMIT},
-        {".git__HEAD": "ref: refs/heads/main\n", ".git__packed-refs": f"# pack\n{COMMIT} refs/heads/main\n"},
-        {
-            ".git": "gitdir: store/worktrees/w\n",
-            "store__worktrees__w__HEAD": "ref: refs/heads/main",
-            "store__worktrees__w__commondir": "../..",
-            "store__refs__heads__main": COMMIT,
-        },
-    ],
-)
-def test_the_commit_is_found_without_git(tmp_path: Path, files: dict[str, str]) -> None:
-    assert disclosure.git_commit(laid_out(tmp_path, **files)) == COMMIT
+    git("init")
+    assert disclosure.git_commit(tmp_path) is None, "no commit yet"
+    git("commit", "--allow-empty", "-m", "a")
+    assert disclosure.git_commit(tmp_path) == git("rev-parse", "HEAD")
+    (tmp_path / "site-packages").mkdir()
+    assert disclosure.git_commit(tmp_path / "site-packages") is None
 
 
 def test_the_commit_is_looked_for_in_the_checkout_of_the_module() -> None:
     """It was looked for one folder too high once the module had moved, so that no result named its commit."""
     assert Path(disclosure.__file__).resolve().relative_to(disclosure.CHECKOUT).parts[0] == "harness"
-
-
-@pytest.mark.parametrize("head", ["", "ref: ../../etc/os-release", "ref: refs/heads/none", "main", "ref: \x00"])
-def test_what_is_no_commit_is_none(tmp_path: Path, head: str) -> None:
-    assert disclosure.git_commit(laid_out(tmp_path, **{".git__HEAD": head})) is None
-
-
-def test_the_facts_of_accelerators_are_handed_on(tmp_path: Path) -> None:
-    facts = {"id": "gpu:GPU-1", "name": "Topaz"}
-    found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path, accelerators=[facts])
-    assert found.accelerators == (facts,)
 
 
 def test_this_machine_can_be_disclosed() -> None:

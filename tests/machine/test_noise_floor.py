@@ -54,11 +54,6 @@ def test_a_floor_holds_for_the_machine_with_its_quota(monkeypatch: pytest.Monkey
         assert noise_floor.floors() == {"edge": EDGE}
 
 
-def test_a_floor_beyond_belief_is_nothing() -> None:
-    noise_floor.keep(EDGE.model_copy(update={"fraction": 11.0}))
-    assert noise_floor.floors().get("edge") is None
-
-
 def test_a_folder_that_cannot_be_written_is_told(data: Path) -> None:
     data.write_text("a file")
     with pytest.raises(ResultError, match=r"cannot store the noise floor in .*: ") as told:

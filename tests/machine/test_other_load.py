@@ -53,8 +53,8 @@ def test_programs_are_told_with_their_shares() -> None:
         (0, (BUSY,), BUSY, 2, []),
         (0, (QUIET,), QUIET, 2, []),
         (60, (QUIET,), QUIET, 4, []),  # it must be idle twice in a row
-        (60, (BUSY, QUIET, BUSY, QUIET, QUIET, BUSY), QUIET, 10, [BUSY, BUSY]),
-        (7, (BUSY,), BUSY, 8, [BUSY] * 3),
+        (60, (BUSY, QUIET, BUSY, QUIET, QUIET, BUSY), QUIET, 10, [BUSY]),
+        (7, (BUSY,), BUSY, 8, [BUSY]),
         (60, (None,), None, 2, []),  # the machine does not say how busy it is
     ],
 )

@@ -34,18 +34,13 @@ def supplied(root: Path, *supplies: dict[str, str]) -> Path:
         ((), None),
         ((AC,), "mains"),
         ((OFF,), None),  # a port in which nothing is, on a machine without a battery
-        ((OFF, battery("Discharging")), "battery"),
         ((OFF, battery("Unknown")), "battery"),
         ((battery("Discharging", power_now="0"),), "battery"),  # no file of an adapter
         ((AC, battery("Charging")), "charging"),
         ((OFF, PORT, battery("Charging")), "charging"),  # by a port that the kernel does not list
-        ((AC, battery("Full")), "mains"),
         ((AC, battery("Not charging")), "mains"),
-        ((battery("Full"),), "mains"),
-        ((battery("Unknown"),), None),
         ((AC, battery("Discharging", power_now="0")), "mains"),  # a full one, by some firmware's word
         ((AC, battery("Discharging", power_now="9000000")), "battery"),  # the adapter is too weak
-        ((AC, battery("Full"), battery("Charging")), "charging"),
         ((OFF, PORT | {"online": "1"}, battery("Full")), "mains"),
         ((AC, battery("Discharging") | {"scope": "Device"}), "mains"),  # of a mouse
         ((battery("Discharging") | {"scope": "Device"},), None),

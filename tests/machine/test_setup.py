@@ -87,13 +87,6 @@ def test_an_adapter_that_a_wrapper_bends_is_not_the_built_in_one(tmp_path: Path)
     assert bent.sha256 == "", "no virtual environment, so nothing is known"
 
 
-def test_a_section_without_an_interpreter_is_what_it_configures() -> None:
-    config = Config(adapters={"quick": AdapterConfig(options={}, plugin="torch")})
-    torch, quick = (setup.known_adapters(config)[name] for name in ("torch", "quick"))
-    assert (quick.spec, quick.origin) == (torch.spec, "built in")
-    assert registry.identity(quick) == registry.identity(torch)
-
-
 @pytest.mark.slow
 def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "written.safetensors"

@@ -1,17 +1,17 @@
-"""A meter that follows a load is tried, and its section of mixmark.toml is printed."""
+"""A meter that follows a load is tried."""
 
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mixmark import Device, Domain, Sample
-from mixmark.harness.cli.meters import _advice
+from mixmark.harness.cli.meters import _disagreements
 from mixmark.harness.judge.energy.reading import StepResponse
 from mixmark.harness.machine import config, other_load
 from mixmark.harness.machine.other_load import OtherLoad
@@ -25,7 +25,6 @@ from tests.fakes.machine import WALL
 from tests.measure.test_metering import CPU
 
 LOAD = [60.0]
-PROPOSED = '# accuracy = "1%"   # as its maker declares it'
 
 
 class Follows:
@@ -36,10 +35,6 @@ class Follows:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         pass
-
-    @staticmethod
-    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Sequence[str]:
-        return () if "accuracy" in options else [PROPOSED]
 
     def domains(self, devices: Iterable[Device]) -> Iterable[Domain]:
         return [WALL.model_copy(update={"id": "follows", "meter": "follows"})]
@@ -63,6 +58,14 @@ def load() -> Iterator[None]:
     LOAD[0] = 60.0
 
 
+def test_sources_of_the_same_parts_are_compared() -> None:
+    response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=None)
+    ids = {"a": response, "b": replace(response, full_watts=200.0), "silent": replace(response, full_watts=None)}
+    tried = [MeterTrial(WALL.model_copy(update={"id": id}), each, None, "") for id, each in ids.items()]
+    tried.append(MeterTrial(WALL.model_copy(update={"id": "other", "covers": ("gpu:0",)}), response, None, ""))
+    assert [*_disagreements(tried)] == ["b reads 1.25 × the watts of a under load."]
+
+
 def waits(load: OtherLoad | None) -> Callable[[Callable[[float], object]], OtherLoad | None]:
     def sample(wait: Callable[[float], object]) -> OtherLoad | None:
         wait(other_load.SAMPLE_S)
@@ -76,7 +79,7 @@ def meters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.BUILT_IN, "meters", {**registry.BUILT_IN["meters"], "follows": f"{__name__}:Follows"})
 
 
-def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
+def test_a_meter_is_tried_against_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meters: None, jumping_clock: object
 ) -> None:
     monkeypatch.setattr(other_load, "sample", waits(OtherLoad(1.82, 2, {})))
@@ -90,7 +93,6 @@ def test_a_meter_is_tried_against_a_load_and_its_section_is_printed(
         "follows (wall), covers",
         "it follows the load",
         "with the boundary wall",
-        f'[meter.follows] boundary = "wall" {" ".join(PROPOSED.split())}',
         "other programs used 91.0 % of the machine's CPU time",
     ):
         assert words in text
@@ -113,24 +115,3 @@ def test_a_source_that_reports_late_is_read_to_the_end(jumping_clock: object, in
         (live,) = meter_trial.live(found, 5.0)
     assert "ended early" not in live.reading.reasons
     assert live.watts == pytest.approx(60, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "proposed"),
-    [
-        ("follows", {"outlet 2": "C:\\p", "where.power.draw [W]": "1"}, [PROPOSED]),
-        ("follows.right", {"name": "right", "accuracy": "1%"}, []),
-        ("hwmon", {"ina226/power1": "node"}, []),
-        ("acme", {}, []),
-    ],
-)
-def test_a_section_is_printed_as_it_is_read_with_what_its_meter_proposes(
-    tmp_path: Path, meters: None, name: str, options: dict[str, str], proposed: list[str]
-) -> None:
-    response = StepResponse(watts=(), idle_watts=60.0, full_watts=160.0, noise_watts=1.0, lag_ns=3_000_000_000)
-    tried = [MeterTrial(WALL.model_copy(update={"id": name.replace(".", "/")}), response, None, "")]
-    text = "\n".join([*_advice(tried, {name: options}, registry.find("meters"))][1:])
-    assert [line for line in text.splitlines() if line.startswith("#")] == proposed
-    assert tomllib.loads(text)
-    (tmp_path / "mixmark.toml").write_text(text)
-    assert config.load(tmp_path / "mixmark.toml").meters == {name: options}

@@ -7,7 +7,6 @@ from typing import cast
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import CONFIG, JSON, TIER, Placed
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.numbers import filesize
@@ -15,7 +14,7 @@ from mixmark.harness.contracts.text import plain
 
 
 @click.command(cls=Placed, section="Files and shell")
-@click.argument("suite", shell_complete=complete.SUITE)
+@click.argument("suite")
 @TIER
 @click.option(
     "--format",
@@ -23,7 +22,6 @@ from mixmark.harness.contracts.text import plain
     default="safetensors",
     show_default=True,
     metavar="NAME",
-    shell_complete=complete.plugins("formats"),
     help="safetensors (weights and the JSON files beside them), onnx (graphs and their weights), or another that is "
     "installed.",
 )

@@ -66,7 +66,6 @@ STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, i
 POLL_S = 0.05
 FIRST_LINES = 200  # in which a header may stand below a banner
 HEADER_S = 10.0  # in which a program must print its header
-LATE_NS = 100_000_000  # a smaller lag is not worth a line
 HEAD = 8  # characters in which rows and headers differ
 TAIL = 64  # lines of a log before the run that are read, to find several devices before anything is measured
 BURST, BURST_ROWS, BURSTS = 5, 32, 3  # a burst: 3 of 32 rows follow the row above 5 times faster than usual
@@ -98,14 +97,6 @@ class External:
         self._last: Sample | None = None
         self._last_wall_ns = self._wall_offset_ns = self._emptied_ns = self._gap_ns = 0
         self._bursts: deque[bool] = deque(maxlen=BURST_ROWS)
-
-    @staticmethod
-    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Iterator[str]:
-        """What its section in mixmark.toml lacks, by a trial in which it followed the load `lag_ns` late."""
-        yield from declared.proposals(options)
-        if lag_ns and abs(lag_ns) > LATE_NS:
-            late_s = float(options.get("late_s", 0)) - lag_ns / 1e9
-            yield f'late_s = "{late_s:.2f}"   # its clock, by this trial'
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
         """Opens the source."""

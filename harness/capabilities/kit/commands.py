@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.cli.options import CONFIG, JSON, WAIT_IDLE, Check, Placed, timeout
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.errors import UsageError, explained
@@ -34,7 +33,7 @@ def _installed(kind: str) -> Callable[[str], bool]:
 
 
 @click.command(cls=Check, recognises=_installed("adapters"))
-@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.ADAPTER)
+@click.argument("name", metavar="NAME|FILE:CLASS")
 @timeout(60, "How long a worker may be silent, which is loading or compiling, before it counts as hung.")
 @click.option("--device", metavar="ID", default="", help="Check this device only. By default one of each kind.")
 @click.option(
@@ -137,7 +136,7 @@ def new(name: str, kind: Any, out: Path | None) -> None:
 
 
 @click.command(cls=Check, recognises=_installed("meters"))
-@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.METER)
+@click.argument("name", metavar="NAME|FILE:CLASS")
 @REPORT
 @WAIT_IDLE
 @CONFIG
@@ -155,7 +154,7 @@ def check_meter(name: str, out: Path | None, wait_idle_s: float | None, config: 
 
 
 @click.command(cls=Check, recognises=_installed("suites"))
-@click.argument("name", metavar="NAME|FILE:CLASS", shell_complete=complete.SUITE)
+@click.argument("name", metavar="NAME|FILE:CLASS")
 @REPORT
 @WAIT_IDLE
 @CONFIG

@@ -26,7 +26,7 @@ from __future__ import annotations
 import pkgutil
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -92,11 +92,6 @@ class Plug(Polled):
         url_fits = self._recipe.url in (None, "path" if self._address else "bare")
         if not url_fits or any(name not in options for name in self._recipe.needs):
             raise UsageError(f"a plug of the kind {kind} needs {self._recipe.needed}")
-
-    @staticmethod
-    def proposals(options: Mapping[str, str], lag_ns: int | None) -> Iterator[str]:
-        """What its section in mixmark.toml lacks, by a trial."""
-        return declared.proposals(options)
 
     def find(self) -> Found:
         replies = self._replies()

@@ -20,7 +20,6 @@ from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageErr
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from tests.cli.shell import completed
 from tests.marks import linux
 
 PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
@@ -163,11 +162,6 @@ def test_an_engine_that_quantises_what_it_reads_gets_weights_of_its_class(tmp_pa
     read = registry.find("suites")["llm"].load()("smoke", {"weights": str(tmp_path / "out")}).weights()
     name = "model.layers.0.mlp.up_proj.weight"
     assert (read_weight(read, name) == read_weight(four.weights(), name)).all()
-
-
-def test_the_shell_completes_suites_and_formats() -> None:
-    assert completed(["export"], "dl") == ["dlrm"]
-    assert completed(["export", "llm", "--format"], "o") == ["onnx"]
 
 
 @pytest.mark.parametrize(

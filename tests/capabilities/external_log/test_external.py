@@ -540,18 +540,6 @@ def test_the_boundary_devices_needs_their_ids() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "lag_s", "proposed"),
-    [
-        ({}, 3.0, ['# accuracy = "1%"   # as its maker declares it', 'late_s = "-3.00"   # its clock, by this trial']),
-        ({"accuracy": "1%", "late_s": "1.5"}, 3.0, ['late_s = "-1.50"   # its clock, by this trial']),
-        ({"accuracy": "1%", "late_s": "1.5"}, 0.05, []),
-    ],
-)
-def test_a_trial_proposes_the_accuracy_and_the_lag(options: dict[str, str], lag_s: float, proposed: list[str]) -> None:
-    assert [*External.proposals(options, round(lag_s * SECOND))] == proposed
-
-
-@pytest.mark.parametrize(
     "options",
     [
         {"watt": "3"},

@@ -33,7 +33,6 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.worker.process import orphans
 from tests.capabilities.kit import conformance, gauge
 from tests.capabilities.kit.replay import measured, recorded, replayed
-from tests.cli.shell import completed
 from tests.docs.test_pages import anchors
 from tests.fakes.null import Null
 from tests.fakes.reference import NUMPY
@@ -461,11 +460,6 @@ def test_nothing_is_recorded_where_nothing_removes_private_texts(
     done = CliRunner().invoke(main, ["check", "torch", "--record", str(tmp_path / "contact.json")])
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
     assert "nothing that is installed removes private texts" in done.output
-
-
-def test_the_shell_completes_what_is_checked() -> None:
-    assert completed(["check", "adapter"], "torc") == ["torch"]
-    assert completed(["check", "meter"], "ra") == ["rapl"]
 
 
 def test_every_check_has_its_place_in_the_docs() -> None:
