@@ -91,5 +91,4 @@ def _exceeds(cap: float, asked: Caps, domains: Sequence[Domain], readings: Mappi
 
 def _shows(domain: Domain, limit: str, witnesses: Sequence[str]) -> bool:
     """Whether a witness reads the power of a limit's device there."""
-    own = domain.id == limit or (domain.id.startswith(f"{limit}/") and not domain.id.endswith("/module"))
-    return own and domain.meter in witnesses
+    return (domain.id == limit or domain.id.startswith(f"{limit}/")) and domain.meter in witnesses
