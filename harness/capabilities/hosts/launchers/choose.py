@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mixmark.harness.capabilities.hosts.launchers import Host, Launcher
-from mixmark.harness.capabilities.hosts.launchers.process import allocated, local, slurm, ssh
-from mixmark.harness.capabilities.hosts.launchers.ray import nodes, ray
+from mixmark.harness.capabilities.hosts.launchers.process import allocated, local, nodes, ray, slurm, ssh
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.contracts.toml import read_toml
@@ -113,9 +112,7 @@ def _refuse_doubles(path: Path | None, launcher: str, hosts: tuple[Host, ...]) -
             if host.address:
                 raise UsageError(f"{path}: [host.{host.name}] address: the launcher local starts all agents here")
             continue
-        default = "" if launcher == "ray" else host.name  # any node
-        address = (host.address or default).rpartition("@")[2].lower()
+        address = (host.address or host.name).rpartition("@")[2].lower()
         if address in names:
             raise UsageError(f"{path}: the hosts {names[address]} and {host.name} have the same address")
-        if address:
-            names[address] = host.name
+        names[address] = host.name
