@@ -85,7 +85,7 @@ def snapshot(share: float, elapsed_s: float, units: dict[str, float], least_surp
     """A share of a mix of these units is done, of 0.0133 mixes a second that were planned."""
     tally = Tally({suite: share * amount for suite, amount in units.items()}, {}, {}, {})
     running = {"cpu:0": "llm", "npu:a": ""}
-    return MixSnapshot(round(elapsed_s * S), 120 * S, share, 0.0133, least_surplus, running, tally, {}, units)
+    return MixSnapshot(round(elapsed_s * S), 120 * S, share, 0.0133, least_surplus, running, tally, units)
 
 
 class Player:
