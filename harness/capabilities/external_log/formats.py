@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from mixmark.harness.capabilities.external_log.lines import NUMBER, number, shown
 from mixmark.harness.capabilities.external_log.tables import Columns, Reading, Table, split, trimmed
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.units import UNITS
 
 SEPARATORS = (";", "\t", "|", ",", " ")  # a space is any run of spaces and tabs
 SHOWN_LINES = 3
@@ -27,33 +26,22 @@ BARE = Columns("plain", devices=TABLES[-1].devices)
 """A table without timestamps, which only a program can send: its readings get their time of arrival."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Lines:
     """A log that is no table, as `recipes.toml` describes it."""
 
     name: str
-    first: str
-    time: str
-    value: str
+    line: str
     unit: str
     time_format: str
     lacks: str
-    strict: bool = False
     timed = True
-    _at: str | None = None
 
-    def reading(self, text: str) -> Reading | None:
-        if time := re.search(self.time, text):
-            if self._at:
-                raise ValueError(self.lacks)
-            self._at = time[1]
-        if self._at and (value := re.search(self.value, text)):
-            at, self._at = self._at, None
-            unit = value[2] or self.unit
-            return at, number(value[1], unit) * UNITS[unit] / UNITS[self.unit]
-        if self.strict:
+    def reading(self, text: str) -> Reading:
+        match = re.match(self.line, text)
+        if match is None:
             raise ValueError(self.lacks)
-        return None
+        return match[1], number(match[2], self.unit)
 
 
 Format = Table | Lines
@@ -66,7 +54,7 @@ def recognised(line: str, options: Mapping[str, str], live: bool = False) -> For
     arrival of a line is known, so that it may have no timestamp.
     """
     for recipe in RECIPES["lines"]:
-        if re.match(recipe["first"], line):
+        if re.match(recipe["line"], line):
             return Lines(**recipe)
     for separator, names in _headers(line):
         for columns in _known(options, live and separator != " "):

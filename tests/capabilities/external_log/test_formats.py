@@ -34,17 +34,6 @@ FORMATS = [
         ("2025-11-24T16:00:00.500", 33.25),
     ),
     (
-        "powermetrics",
-        [
-            "Machine model: Mac16,1",
-            "*** Sampled system activity (Tue Nov 24 09:41:30 2026 +0100) (1003.21ms elapsed) ***",
-            "CPU Power: 512 mW",
-            "Combined Power (CPU + GPU + ANE): 1234 mW",
-        ],
-        {},
-        ("2026-11-24T08:41:30", 1.234),
-    ),
-    (
         "HWiNFO",
         ['Date,Time,"Total CPU Usage [%]","CPU Package Power [W]"', "24.11.2026,09:41:30.250,12.5,45.6"],
         {},
@@ -183,26 +172,6 @@ def test_rows_that_end_with_a_comma_now_and_then_are_refused() -> None:
 )
 def test_a_time_since_1970_is_read_in_each_of_its_units(text: str, expected_ns: int) -> None:
     assert epoch_ns(text, None) == expected_ns
-
-
-POWERMETRICS = "*** Sampled system activity (Tue Nov 24 09:41:30 2026 +0100) (1003.21ms elapsed) ***"
-
-
-@pytest.mark.parametrize(
-    ("line", "milliwatts"),
-    [
-        ("Combined Power (CPU + GPU + ANE): 1234 mW", 1234.0),
-        ("Intel energy model derived package power (CPUs+GT+SA): 12.34W", 12340.0),
-        ("Intel energy model derived package power (CPUs+GT+SA): 12,34W", "write decimals with a point"),
-        (POWERMETRICS, "add --samplers cpu_power"),
-    ],
-)
-def test_a_sample_of_powermetrics_needs_a_power(line: str, milliwatts: float | str) -> None:
-    if isinstance(milliwatts, str):
-        with pytest.raises(ValueError, match=milliwatts):
-            read(POWERMETRICS, [POWERMETRICS, line])
-    else:
-        assert read(POWERMETRICS, [POWERMETRICS, line]) == [("Tue Nov 24 09:41:30 2026 +0100", milliwatts)]
 
 
 @pytest.mark.parametrize(
