@@ -66,8 +66,6 @@ class MixSnapshot:
     running: Mapping[str, str]
     """The suite that each device runs; empty while the device waits."""
     tally: Tally
-    feeds: Mapping[str, int]
-    """The finished feeds of each suite."""
     mix_units: Mapping[str, float]
 
     @property
@@ -283,7 +281,6 @@ class _Devices(Window):
         quanta = {pair: stream.part.units for pair, stream in self.streams.items()}
         rates = tuple(rate for rate in driver.rates if (rate.suite, rate.device) in quanta)
         self.mix_units, placement = driver.begin(LoadedSuites(rates, quanta, most))
-        self.feeds = dict.fromkeys(self.mix_units, 0)
         self.planned_per_s = placement.mixes_per_s
         self.source = driver.source(Loaded(self.mix_units, placement, quanta, concurrency))
         self.delivered: dict[int, _Delivered] = {}
@@ -366,7 +363,6 @@ class _Devices(Window):
                 planned_per_s=self.planned_per_s,
                 running={id: each.feeds[0].stream.pair[0] if each.feeds else "" for id, each in self.holding.items()},
                 tally=self.source.tally(self.begin_ns + elapsed_ns),
-                feeds=dict(self.feeds),
                 mix_units=self.mix_units,
             )
 
@@ -455,7 +451,6 @@ class _Devices(Window):
         units = [each for _, each in done.yields]
         kept = is_in_time(service, done.yields[0][0] - due_ns, ended_ns - due_ns, sum(units[1:]))
         with self.changed:
-            self.feeds[suite] = self.feeds.get(suite, 0) + 1
             if handed.chained and not handed.last:
                 self.delivered[handed.request] = _Delivered(delivered, feed.serial, feed.gives)
             if feed.took and feed.took.file:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +23,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters.common import absent, domain_of, gpu_ids, library_reader
 
 SOURCE = "rocm.docs.amd.com/projects/amdsmi"
-WATCH_TIMES, WATCH_S = 10, 0.1
+WATCH_S = 1.0
 AGREE = 2.0  # counter and power may differ by this factor: power is in whole watts and lags the counter
 POWERS = ("current_socket_power", "average_socket_power", "socket_power")  # watts; a card reports some of these
 NO_POWER = (0, 0xFFFF)  # AMD SMI's values for an unknown power
@@ -98,13 +97,14 @@ class AmdSmi:
         return (Sample(self._reads[domain.id]()),)
 
     def _watch(self, cards: Sequence[Card]) -> list[list[CardReading]]:
-        readings: list[list[CardReading]] = [[] for _ in cards]
-        for turn in range(WATCH_TIMES + 1):
-            if turn:
-                self._sleep(WATCH_S)
-            for card, taken in zip(cards, readings, strict=True):
-                taken.append(CardReading(self._clock(), _read_or_none(card.joules), _read_or_none(card.watts)))
-        return readings
+        """The sensors of each card, and the same a second later."""
+
+        def read() -> list[CardReading]:
+            return [CardReading(self._clock(), _read_or_none(card.joules), _read_or_none(card.watts)) for card in cards]
+
+        before = read()
+        self._sleep(WATCH_S)
+        return [[*pair] for pair in zip(before, read(), strict=True)]
 
     def _domains(
         self, dies: Sequence[Card], ids: Sequence[str], readings: Sequence[Sequence[CardReading]]
@@ -117,7 +117,7 @@ class AmdSmi:
             return
         taken, card, parent = readings[0], dies[0], None
         name = f"amdsmi/{covers[0].removeprefix('gpu:')}"
-        if problem := _counter_problem(taken):
+        if problem := _counter_problem(*taken):
             yield absent(f"{covers[0]} energy counter", f"AMD SMI: {problem}")
         else:
             parent = f"{name}/energy"
@@ -128,20 +128,18 @@ class AmdSmi:
             yield domain_of(f"{name}/power", covers, "power", f"amdsmi_get_power_info; {SOURCE}", parent=parent)
 
 
-def _counter_problem(readings: Sequence[CardReading]) -> Reason | None:
+def _counter_problem(before: CardReading, after: CardReading) -> Reason | None:
     """Why the accumulator cannot be used. None if it can."""
-    joules = [reading.joules for reading in readings if reading.joules is not None]
-    if len(joules) < len(readings):
+    if before.joules is None or after.joules is None:
         return "it has no energy counter, as in a virtual machine"
-    if any(after < before for before, after in pairwise(joules)):
+    joules = after.joules - before.joules
+    if joules < 0:
         return "its energy counter runs backwards"
-    if joules[-1] == joules[0]:
+    if joules == 0:
         return "its energy counter stands still"
-    watts = [reading.watts for reading in readings if reading.watts]
-    if not watts:
+    if not (before.watts and after.watts):
         return None
-    counted = (joules[-1] - joules[0]) / (readings[-1].at_s - readings[0].at_s)
-    mean = sum(watts) / len(watts)
+    counted, mean = joules / (after.at_s - before.at_s), (before.watts + after.watts) / 2
     if not mean / AGREE <= counted <= mean * AGREE:
         return f"its energy counter rises by {counted:.3g} W while its power is {mean:.3g} W"
     return None

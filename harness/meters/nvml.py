@@ -6,7 +6,8 @@ cover the whole card; a MIG slice has neither.
 
 It ran once, on one H200 (driver 580.159.04, x86-64): counter and power changed ten times a second, and the integral of
 the power was within 1 % of the counter over windows of 10 s to 70 s. Reading the counter took 3.5 ms of a core, and
-the power less than 0.1 ms. The module of a Grace CPU, MIG and GPUs before Hopper were tested on a fake library only.
+the power less than 0.1 ms. MIG and GPUs before Hopper were tested on a fake library only. The module of a Grace CPU
+is read by hwmon.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from typing import Any
 from mixmark.harness.contracts.errors import refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.common import absent, domain_of, gpu_ids, host_ids, library_reader
+from mixmark.harness.meters.common import absent, domain_of, gpu_ids, library_reader
 
 SOURCE = "docs.nvidia.com/deploy/nvml-api"
 SECOND_NS = 1_000_000_000
 POWER_AVERAGE, POWER_INSTANT = 185, 186  # fields of nvml.h, and their scopes
-GPU, MODULE = 0, 1
+GPU = 0
 DRIVER = "sudo modprobe nvidia, or install NVIDIA's driver, until nvidia-smi lists the GPU"
 
 
@@ -35,7 +36,6 @@ class Nvml:
         self._reads: dict[str, Callable[[], float]] = {}
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        devices = list(devices)
         try:
             import pynvml as nvml  # here, because only metered machines need it
 
@@ -44,21 +44,12 @@ class Nvml:
             fix = "pip install nvidia-ml-py" if isinstance(error, ImportError) else DRIVER
             yield absent("nvml", f"{error}: {fix}")
             return
-        found = list(self._gpus(nvml, gpu_ids(devices), host_ids(devices)))
-        modules = {source.id for source in found if isinstance(source, Domain) and source.id.endswith("/module")}
-        for source in found:
-            if len(modules) < 2 or isinstance(source, Absent):
-                yield source
-            elif source.id in modules:
-                reason = "NVML does not report which GPUs share a module"
-                yield absent(source.id, reason)
-            else:
-                yield source.model_copy(update={"parent": None}) if source.parent in modules else source
+        yield from self._gpus(nvml, gpu_ids(devices))
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return (Sample(self._reads[domain.id]()),)
 
-    def _gpus(self, nvml: Any, ids: Iterable[str], cpus: Sequence[str]) -> Iterator[Domain | Absent]:
+    def _gpus(self, nvml: Any, ids: Iterable[str]) -> Iterator[Domain | Absent]:
         for id in ids:
             uuid = id.removeprefix("gpu:")
             try:
@@ -67,31 +58,24 @@ class Nvml:
                     reason = "MIG is on, and NVML meters whole GPUs only: sudo nvidia-smi -mig 0, then reset the GPU"
                     yield absent(id, reason)
                     continue
-                yield from self._domains(nvml, handle, id, cpus)
+                yield from self._domains(nvml, handle, id)
             except Exception as error:
                 yield absent(id, f"NVML: {error}")
 
-    def _domains(self, nvml: Any, handle: Any, id: str, cpus: Sequence[str]) -> Iterator[Domain | Absent]:
-        """The domains of one GPU. A module, if any, contains the counter, which contains the power."""
+    def _domains(self, nvml: Any, handle: Any, id: str) -> Iterator[Domain | Absent]:
+        """The domains of one GPU. The counter contains the power."""
         uuid = id.removeprefix("gpu:")
-        parent = module = None
-        if platform.machine() == "aarch64":  # only NVIDIA's own CPUs share a module with a GPU (nvml.h)
-            module = _works(_field(nvml, handle, POWER_INSTANT, MODULE))
-        if module:
-            parent = f"nvml/{uuid}/module"
-            self._reads[parent] = module
-            yield domain_of(parent, (id, *cpus), "power", f"NVML_FI_DEV_POWER_INSTANT, scope module; {SOURCE}")
+        parent = None
         counter = _works(_reader(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3))
         if counter:
-            name = f"nvml/{uuid}/energy"
-            self._reads[name] = counter
-            yield domain_of(name, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}", parent=parent)
-            parent = name
+            parent = f"nvml/{uuid}/energy"
+            self._reads[parent] = counter
+            yield domain_of(parent, (id,), "energy", f"nvmlDeviceGetTotalEnergyConsumption; {SOURCE}")
         powers = [
-            ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT, GPU), None),
-            ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE, GPU), SECOND_NS),
+            ("NVML_FI_DEV_POWER_INSTANT, scope GPU", _field(nvml, handle, POWER_INSTANT), None),
+            ("NVML_FI_DEV_POWER_AVERAGE, scope GPU", _field(nvml, handle, POWER_AVERAGE), SECOND_NS),
         ]
-        if not module:  # on a module its coverage is not documented
+        if platform.machine() != "aarch64":  # on Grace Hopper it may be of the module (nvml.h)
             usage = _reader(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
             powers.append(("nvmlDeviceGetPowerUsage", usage, _averaging_ns(nvml, handle)))
         for source, read, averaging_ns in powers:
@@ -109,13 +93,13 @@ def _reader(read: Callable[[], float]) -> Callable[[], float]:
     return library_reader(read, "NVML")
 
 
-def _field(nvml: Any, handle: Any, field: int, scope: int) -> Callable[[], float]:
+def _field(nvml: Any, handle: Any, field: int) -> Callable[[], float]:
     """A reader of a field in watts; NVML returns an unsigned integer in milliwatts."""
 
     def read() -> float:
-        (value,) = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope)])
+        (value,) = nvml.nvmlDeviceGetFieldValues(handle, [(field, GPU)])
         if value.nvmlReturn != nvml.NVML_SUCCESS:
-            raise OSError(f"NVML: error {value.nvmlReturn} for field {field} of scope {scope}")
+            raise OSError(f"NVML: error {value.nvmlReturn} for field {field}")
         return float(value.value.uiVal) / 1e3
 
     return _reader(read)

@@ -1,9 +1,8 @@
 """Reads the energy counters of Intel and AMD processors from Linux's powercap, /sys/class/powercap/intel-rapl:*.
 
 It reads each package and each dram zone, which Intel counts beside the package although powercap shows it inside. An
-unreadable dram zone is reported, because the boundary `devices` must include it. psys is a domain that contains the
-other zones; it covers no device, because board vendors do not document its wiring. The meter leaves out core and
-uncore, which are parts of the package, and the MMIO mirror, which counts a package twice.
+unreadable dram zone is reported, because the boundary `devices` must include it. The meter leaves out core and uncore,
+which are parts of the package, the MMIO mirror, which counts a package twice, and psys, whose wiring is not documented.
 
 This meter was written from the kernel's documentation and tested on made-up trees of files, never on real counters.
 """
@@ -89,7 +88,7 @@ class Rapl:
         self._zones = root / "sys/class/powercap"
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """The packages, their memory and psys.
+        """The packages and their memory.
 
         With two packages, the first package covers `cpu:0/1-of-2`: only both packages cover the processor, and only
         both dram zones cover the memory.
@@ -100,7 +99,6 @@ class Rapl:
             return
         packages = _distinct([zone for zone in zones if PACKAGE.fullmatch(zone.name)])
         drams = _distinct([zone for zone in zones if zone.name == "dram"])
-        platforms = _distinct([zone for zone in zones if zone.name == "psys"])
         vendor, model = _processor(self._root)
         if vendor == "GenuineIntel" and len(drams) < len(packages) and model not in MODELLED:
             known = bool(drams) or model in SERVERS
@@ -109,10 +107,9 @@ class Rapl:
             yield absent("rapl dram", reason, covers=hidden if known else ())
         if vendor != "GenuineIntel" and len(packages) > len({zone.name.split("-die")[0] for zone in packages}):
             packages = [replace(zone, problem=DIES) for zone in packages]
-        parent = next((zone.id for zone in platforms if not zone.problem), None)
-        for members, covers in ((packages, host_ids(devices)), (drams, ["memory"]), (platforms, ["platform"])):
+        for members, covers in ((packages, host_ids(devices)), (drams, ["memory"])):
             for place, zone in enumerate(members, 1):
-                part = _part(place, max(len(members), len(packages)) if members is drams else len(members))
+                part = _part(place, max(len(members), len(packages)))
                 if zone.problem:
                     name = f"rapl {zone.name} ({zone.folder.name})"
                     hidden = tuple(f"{id}{part}" for id in covers) if zone.name == "dram" else ()
@@ -122,11 +119,10 @@ class Rapl:
                     id=zone.id,
                     meter=self.name,
                     covers=tuple(f"{id}{part}" for id in covers),
-                    boundary="node" if zone.name == "psys" else "devices",
+                    boundary="devices",
                     quantity="energy",
                     method="modelled" if vendor == "GenuineIntel" and model in MODELLED else "counter",
                     wrap_joules=zone.wrap_joules,
-                    parent=None if zone.id == parent else parent,
                     source=f"{zone.name}: {SOURCE}{UNDOCUMENTED if vendor != 'GenuineIntel' else ''}",
                 )
 

@@ -84,7 +84,7 @@ def snapshot(share: float, elapsed_s: float, units: dict[str, float]) -> MixSnap
     """A share of a mix of these units is done, of 0.0133 mixes a second that were planned."""
     tally = Tally({suite: share * amount for suite, amount in units.items()}, {}, {}, {})
     running = {"cpu:0": "llm", "npu:a": ""}
-    return MixSnapshot(round(elapsed_s * S), share, 0.0133, running, tally, {}, units)
+    return MixSnapshot(round(elapsed_s * S), share, 0.0133, running, tally, units)
 
 
 class Player:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters.amdsmi import AmdSmi
 
@@ -179,8 +178,3 @@ def test_a_gpu_that_goes_away_is_an_error_and_not_a_zero(monkeypatch: pytest.Mon
     for domain in domains.values():
         with pytest.raises(OSError, match="AMD SMI"):
             meter.read(domain)
-
-
-def test_it_takes_no_options() -> None:
-    with pytest.raises(UsageError, match="index"):
-        AmdSmi({"index": "0"})

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.judge.energy.total import disagreements
@@ -46,7 +45,6 @@ class Card:
     instant_mw: Trace | None = None
     average_mw: Trace | None = None
     usage_mw: Trace | None = None
-    module_mw: Trace | None = None
     mig: int | None = None
     capability: tuple[int, int] = (9, 0)
 
@@ -55,7 +53,6 @@ class Card:
         return {
             (nvml.POWER_INSTANT, nvml.GPU): self.instant_mw,
             (nvml.POWER_AVERAGE, nvml.GPU): self.average_mw,
-            (nvml.POWER_INSTANT, nvml.MODULE): self.module_mw,
         }
 
 
@@ -117,7 +114,7 @@ def test_the_fake_is_called_as_the_real_library_is() -> None:
         nvml.POWER_AVERAGE,
         nvml.POWER_INSTANT,
     )
-    assert (pynvml.NVML_POWER_SCOPE_GPU, pynvml.NVML_POWER_SCOPE_MODULE) == (nvml.GPU, nvml.MODULE)
+    assert pynvml.NVML_POWER_SCOPE_GPU == nvml.GPU
     value = pynvml.c_nvmlFieldValue_t(nvmlReturn=0)
     value.value.uiVal = 45_000
     assert (value.nvmlReturn, value.value.uiVal) == (0, 45_000)
@@ -247,28 +244,10 @@ def test_a_gpu_without_a_sensor_is_named_and_not_zero(monkeypatch: pytest.Monkey
     assert not domains and "sensor" in absent[f"gpu:{ONE}"]
 
 
-def test_a_grace_hopper_module_holds_the_gpu_and_covers_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    superchip = Library({ONE: replace(REST, module_mw=recorded("rest", 3))})
-    _, domains, _ = found(monkeypatch, superchip, CPU, gpu(ONE), machine="aarch64")
-    module = domains[f"nvml/{ONE}/module"]
-    assert module.covers == (f"gpu:{ONE}", "cpu:0")
-    assert domains[f"nvml/{ONE}/energy"].parent == module.id
-    assert domains[f"nvml/{ONE}/power"].parent == f"nvml/{ONE}/energy"
-    _, domains, _ = found(monkeypatch, superchip, CPU, gpu(ONE))  # beside an x86 the scope means nothing
-    assert f"nvml/{ONE}/module" not in domains
-
-
-def test_several_gpus_with_a_module_scope_may_share_one_so_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = Library(
-        {
-            ONE: replace(REST, module_mw=recorded("rest", 3)),
-            OTHER: Card(usage_mw=recorded("rest", 3), module_mw=recorded("rest", 3)),
-        }
-    )
-    _, domains, absent = found(monkeypatch, both, gpu(ONE), gpu(OTHER), machine="aarch64")
-    assert [*absent] == [f"nvml/{ONE}/module", f"nvml/{OTHER}/module"]
-    assert domains[f"nvml/{ONE}/energy"].parent is None
-    assert f"nvml/{OTHER}/power" not in domains  # of the GPU or of its module: nobody says
+def test_beside_a_grace_cpu_the_usage_may_be_of_the_module_so_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = replace(REST, instant_mw=None, average_mw=None)
+    _, domains, _ = found(monkeypatch, Library({ONE: bare}), CPU, gpu(ONE), machine="aarch64")
+    assert [*domains] == [f"nvml/{ONE}/energy"]
 
 
 @pytest.mark.parametrize("uuid", [ONE, "MIG-5d1cae40-0000-4000-8000-000000000003"])
@@ -308,8 +287,3 @@ def test_a_gpu_that_falls_off_the_bus_is_an_error_and_not_a_zero(monkeypatch: py
     for domain in domains.values():
         with pytest.raises(OSError, match="GPU is lost"):
             meter.read(domain)
-
-
-def test_it_takes_no_options() -> None:
-    with pytest.raises(UsageError, match="index"):
-        Nvml({"index": "0"})

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.judge.energy.total import total
 from mixmark.harness.meters.rapl import Rapl
@@ -45,6 +44,7 @@ def test_packages_and_memory_are_taken_and_what_lies_inside_them_or_mirrors_them
         "intel-rapl:0:0": "core",
         "intel-rapl:0:1": "uncore",
         "intel-rapl:0:2": "dram",
+        "intel-rapl:1": "psys",
         "intel-rapl-mmio:0": "package-0",
     }
     domains, absent = found(tree(tmp_path, zones))
@@ -179,14 +179,6 @@ def test_a_name_of_several_lines_is_no_zone_of_ours(tmp_path: Path) -> None:
     assert [*domains] == ["rapl/intel-rapl:0"]
 
 
-def test_psys_contains_the_others_and_covers_no_device(tmp_path: Path) -> None:
-    zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram", "intel-rapl:1": "psys"}
-    domains, _ = found(tree(tmp_path, zones))
-    psys = domains["rapl/intel-rapl:1"]
-    assert (psys.boundary, psys.covers, psys.parent) == ("node", ("platform",), None)
-    assert {each.parent for each in domains.values()} == {None, psys.id}
-
-
 def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:
     halves = [Device(id=f"cpu:0.{part}", kind="cpu", memory_pool="host") for part in (0, 1)]
     elsewhere = Device(id="cpu:9", kind="cpu", memory_pool="another")
@@ -255,8 +247,3 @@ def test_a_counter_that_goes_away_is_an_error_and_not_a_zero(tmp_path: Path) -> 
     counter.unlink()
     with pytest.raises(OSError):
         meter.read(domain)
-
-
-def test_it_takes_no_options() -> None:
-    with pytest.raises(UsageError, match="psys"):
-        Rapl({"psys": "yes"})

@@ -12,8 +12,7 @@ from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Chart, Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
-BINDS = {True: "binds", False: "does not bind", None: UNKNOWN}
-NOT_SHOWN = {True: "exceeded", None: "declared by its plugin"}
+STATES = {True: "exceeded", False: "shown by a meter", None: "declared by its plugin"}
 LACKS = {
     True: "a device drew more than its cap, so this cap does not count",
     None: "its plugin declares this cap, so it does not count: no meter of another package shows what the devices drew",
@@ -33,15 +32,13 @@ def lines(found: Frontier, result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _in_words(found: Frontier) -> str:
-    loose = [percent(run.cap) for run in found.runs if run.binds is False]
-    told = f"; a cap of {', '.join(loose)} does not bind: the devices never draw as much" if loose else ""
     if found.best is None:
         totals = {"100 %": found.full.total} | {percent(run.cap): run.run.total for run in found.runs}
-        return f"the best cap is not known: {unmeasured(totals) or 'it needs MX and a cap that counts'}{told}"
+        return f"the best cap is not known: {unmeasured(totals) or 'it needs MX and a cap that counts'}"
     if found.best == 1:
-        return f"no cap does more mixes per kWh than all power{told}"
+        return "no cap does more mixes per kWh than all power"
     best = next(run.run for run in found.runs if run.cap == found.best)
-    return f"the most mixes per kWh at {percent(found.best)}: {_beside(best, found.full)}{told}"
+    return f"the most mixes per kWh at {percent(found.best)}: {_beside(best, found.full)}"
 
 
 def _beside(run: ScoredRun, full: ScoredRun) -> str:
@@ -60,7 +57,7 @@ def table(found: Frontier) -> Table:
 
 
 def _state(run: CappedRun) -> str:
-    return "void" if run.run.problems else NOT_SHOWN.get(run.exceeded, BINDS[run.binds])
+    return "void" if run.run.problems else STATES[run.exceeded]
 
 
 def _figures(run: ScoredRun) -> tuple[str, ...]:

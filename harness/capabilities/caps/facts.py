@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Protocol
 
 from pydantic import Field
@@ -56,12 +56,9 @@ class Limiter(Protocol):
     def write(self, id: str, watts: float) -> None:
         """Sets the limit. The harness reads it back."""
 
-    def processes(self, id: str) -> Sequence[int]:
-        """The ids of the processes that compute on the device."""
-
 
 class LimiterCalls(PluginCalls, Limiter, Protocol):
     """The calls of a limiter's process."""
 
 
-KIND = PluginKind(("name", "limits", "read", "write", "processes"), LimiterCalls, PluginService)
+KIND = PluginKind(("name", "limits", "read", "write"), LimiterCalls, PluginService)

@@ -22,11 +22,9 @@ class CappedRun:
     cap: float
     """The share of their limits that the power of the devices was limited to."""
     run: ScoredRun
-    binds: bool | None
-    """Whether a device took more power than this cap in the median run of the score. None if no meter of another
-    package than the limiter's tells."""
     exceeded: bool | None
-    """Whether a device took more power than this cap in this run. None as above: the cap is the limiter's word."""
+    """Whether a device took more power than this cap. None if no meter of another package than the limiter's tells: the
+    cap is the limiter's word."""
 
     @property
     def counts(self) -> bool:
@@ -70,8 +68,7 @@ def frontier(judged: Assessment) -> Frontier | None:
         if run is None:
             missing += [f"{phase.name}: {failures[0].message if failures else 'nothing was recorded'}"]
             continue
-        binds, exceeded = (_exceeds(cap, asked, result.domains, each.total.readings) for each in (full, run))
-        runs.append(CappedRun(cap, run, binds, exceeded))
+        runs.append(CappedRun(cap, run, _exceeds(cap, asked, result.domains, run.total.readings)))
     return Frontier(full, tuple(sorted(runs, key=lambda each: -each.cap)), tuple(missing))
 
 
@@ -91,5 +88,4 @@ def _exceeds(cap: float, asked: Caps, domains: Sequence[Domain], readings: Mappi
 
 def _shows(domain: Domain, limit: str, witnesses: Sequence[str]) -> bool:
     """Whether a witness reads the power of a limit's device there."""
-    own = domain.id == limit or (domain.id.startswith(f"{limit}/") and not domain.id.endswith("/module"))
-    return own and domain.meter in witnesses
+    return (domain.id == limit or domain.id.startswith(f"{limit}/")) and domain.meter in witnesses

@@ -8,7 +8,7 @@ library, never on real limits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,6 @@ class Packages:
     def write(self, id: str, watts: float) -> None:
         self._file(id).write_text(f"{round(watts * 1e6)}\n", "ascii")
 
-    def processes(self, id: str) -> Sequence[int]:
-        return ()
-
     def _file(self, id: str) -> Path:
         """The file of a package's long-term limit. Raises OSError if there is none."""
         for name in sorted((self._zones / Path(id).name).glob("constraint_*_name")):
@@ -73,10 +70,6 @@ class Gpus:
     def write(self, id: str, watts: float) -> None:
         with _opened(id) as (nvml, handle):
             nvml.nvmlDeviceSetPowerManagementLimit(handle, round(watts * 1e3))
-
-    def processes(self, id: str) -> Sequence[int]:
-        with _opened(id) as (nvml, handle):
-            return [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
 
 
 @contextmanager

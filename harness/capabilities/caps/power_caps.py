@@ -1,6 +1,6 @@
 """Lowers limits of power for a while, and restores them in every end.
 
-The limits before are on disk before the first is lowered. They are restored when the block ends, also by an error or a
+The limits are in a file before the first is lowered. They are restored when the block ends, also by an error or a
 signal that becomes an exception; after `kill -9` the next command that measures restores them, and a restart of the
 machine does so by itself. Every write is read back. No limit ever exceeds what it was.
 """
@@ -27,9 +27,9 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from mixmark.harness.worker.plugin_process import PluginProxy
 
-STATE = Path("/var/lib/mixmark/power-limits.json")
-"""One file for all users: whoever measures next must learn that a limit was left lowered."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+STATE = Path("/run/mixmark/power-limits.json")
+"""One file for all users: whoever measures next must learn that a limit was left lowered. It ends with a restart of the
+machine, as a lowered limit does."""
 SLACK = 0.01  # of a limit: drivers round to steps of an eighth of a watt and more
 ATTEMPTS = 3
 LIMIT_S = 10.0  # a driver may have to wake its device
@@ -79,7 +79,7 @@ def controls_of(limits: Sequence[PowerLimit]) -> list[Control]:
 def find(devices: Iterable[str]) -> list[Control]:
     """The limits of these devices, by their ids. A device without one is left out.
 
-    Raises UsageError if there is none, one may not be set, or another process computes on a device.
+    Raises UsageError if there is none, or one may not be set.
     """
     if sys.platform != "linux":
         raise UsageError("power limits are set on Linux only", "leave --power-cap away")
@@ -93,19 +93,7 @@ def find(devices: Iterable[str]) -> list[Control]:
         )
     if os.geteuid():
         raise UsageError(f"the limit of {controls[0].limit.id} cannot be lowered", AS_ROOT)
-    for control in controls:
-        _refuse_shared(control)
     return controls
-
-
-def _refuse_shared(control: Control) -> None:
-    try:
-        processes = ", ".join(map(str, control.limiter.processes(control.limit.id)))
-    except Exception as error:  # a plugin's errors may be of any kind
-        message = f"whether another process computes on {control.limit.id} is not known: {error}"
-        raise UsageError(message, ALONE) from error
-    if processes:
-        raise UsageError(f"another process computes on {control.limit.id}: {processes}", ALONE)
 
 
 @contextmanager
@@ -173,16 +161,11 @@ def recover(state: Path | None = None) -> list[str]:
     """Restores the limits that a killed run left lowered; returns their ids. Raises UsageError if it cannot."""
     kept = state or STATE
     try:
-        left = json.loads(kept.read_text("utf-8"))
-        boot, before = str(left["boot"]), {str(id): float(watts) for id, watts in left["watts"].items()}
+        before = {str(id): float(watts) for id, watts in json.loads(kept.read_text("utf-8")).items()}
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{kept}, which keeps lowered power limits, cannot be read: {error}", HINT) from error
-    if boot != _boot():  # the limits ended with the machine's last start
-        with suppress(OSError):  # only root may remove it
-            kept.unlink()
-        return []
     try:
         plugins = registry.find("limiters")
         named = {id.partition("/")[0] for id in before}
@@ -193,30 +176,16 @@ def recover(state: Path | None = None) -> list[str]:
     return list(before)
 
 
-ALONE = "a cap would slow it down: end it, or leave --power-cap away"
 AS_ROOT = "only root may set it: run mixmark as root, or leave --power-cap away"
-HINT = f"run mixmark as root once, or restart the machine and delete {STATE}"
+HINT = "run mixmark as root once, or restart the machine"
 
 
 def _keep(kept: Path, before: Mapping[str, float]) -> None:
-    """Writes the limits to disk. Raises OSError."""
+    """Writes the limits. Raises OSError."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     fresh = kept.with_suffix(".new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump({"boot": _boot(), "watts": dict(before)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(kept)
-    except OSError:
-        with suppress(OSError):
-            fresh.unlink()
-        raise
-    folder = os.open(kept.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    fresh.write_text(json.dumps(before), "utf-8")
+    fresh.replace(kept)
 
 
 def _read(control: Control) -> float:
@@ -260,10 +229,3 @@ def _is_back(limiter: Limiter | None, id: str, watts: float) -> bool:
             if limiter.read(id) >= watts * (1 - SLACK):
                 return True
     return False
-
-
-def _boot() -> str:
-    try:
-        return BOOT_ID.read_text("ascii").strip()
-    except OSError:
-        return ""

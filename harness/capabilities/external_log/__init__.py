@@ -1,10 +1,10 @@
-"""Reads a meter, such as an analyser or a smart plug, from a log that another program writes or over TCP.
+"""Reads a meter, such as an analyser or a smart plug, from a log that another program writes or from its output.
 
 The user declares in mixmark.toml what the meter measures:
 
     path=power.csv              a log that grows during the run; its earlier lines are not read
-    connect=HOST:PORT           or a TCP port that sends one line for each reading: `150.5`, or `timestamp,150.5`
-    command=read_meter --csv    or a program that prints a log or such lines; no shell, unless it is `sh -c '…'`
+    command=read_meter --csv    or a program that prints a log, or one line for each reading: `150.5`, or
+                                `timestamp,150.5`; no shell, unless it is `sh -c '…'`
     unit=W|mW|kW|J|Wh|kWh|…     the unit of lines without a header (else watts), or of a column whose name has none;
                                 with a unit of energy, a counter that only rises
     boundary=wall               or node or devices; covers=gpu:…,cpu:0 (needed for devices; otherwise all devices)
@@ -13,7 +13,6 @@ The user declares in mixmark.toml what the meter measures:
     late_s=3.1                  how many seconds the meter's clock is late; added to all timestamps and times of arrival
     column=P-1, time=Date+Time  the columns of a log whose header is of no known format, and time_format=%H…
     where={index = "0"}         the rows of a log of several devices that are read
-    sum=true                    or that the rows of one instant are added
 
 A log needs a header with `timestamp` and one column in a unit, such as watts or `power [kW]`, or one of `recipes.toml`.
 A reading without a timestamp gets its time of arrival. Timestamps are ISO 8601, seconds, milliseconds, microseconds or
@@ -32,7 +31,7 @@ If a machine has two power supplies with a meter each, each meter is declared as
 After a line that does not fit the declaration, the source is not read again, and the result names the line and the
 reason. No call waits for data, and at most one unfinished line is kept.
 
-This meter was tested on real files and sockets, never on a real analyser.
+This meter was tested on real files and programs, never on a real analyser.
 """
 
 from __future__ import annotations
@@ -48,19 +47,19 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from mixmark.harness.capabilities.external_log import lines
 from mixmark.harness.capabilities.external_log.formats import Format, bare_values, recognised, unknown
 from mixmark.harness.capabilities.external_log.lines import Lost
-from mixmark.harness.capabilities.external_log.sources import CHUNK, LogFile, Program, TcpConnection, cause
-from mixmark.harness.capabilities.external_log.tables import WHERE, Several, Table, split
+from mixmark.harness.capabilities.external_log.sources import CHUNK, LogFile, Program, cause
+from mixmark.harness.capabilities.external_log.tables import WHERE, Several, Table
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters import declared
 from mixmark.harness.meters.common import absent
-from mixmark.harness.meters.declared import choice_option, number_option
+from mixmark.harness.meters.declared import number_option
 from mixmark.harness.meters.units import POWER, UNITS
 
-SOURCES = ("path", "connect", "command")
-OPTIONS = (*declared.OPTIONS, *SOURCES, "unit", "timezone", "late_s", "column", "time", "time_format", "sum")
+SOURCES = ("path", "command")
+OPTIONS = (*declared.OPTIONS, *SOURCES, "unit", "timezone", "late_s", "column", "time", "time_format")
 BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and without timestamps they have no time
 STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, it was set
 POLL_S = 0.05
@@ -68,7 +67,6 @@ FIRST_LINES = 200  # in which a header may stand below a banner
 HEADER_S = 10.0  # in which a program must print its header
 HEAD = 8  # characters in which rows and headers differ
 TAIL = 64  # lines of a log before the run that are read, to find several devices before anything is measured
-BURST, BURST_ROWS, BURSTS = 5, 32, 3  # a burst: 3 of 32 rows follow the row above 5 times faster than usual
 
 
 @dataclass(frozen=True)
@@ -87,86 +85,101 @@ class External:
         self._declared = declared.declared("external", options, ("wall", "node", "devices"))
         self._late_s = number_option("external", options, "late_s", signed=True) or 0.0
         self._zone = _zone(options)
-        self._address = _address(options["connect"]) if "connect" in options else None
         self._clocks = clocks or Clocks()
-        self._source: LogFile | TcpConnection | Program | None = None
-        self._format: Format | None = None
-        """The format of the lines. None until the first line over TCP."""
-        self._lost: Reason | None = None
-        self._splitter = lines.Splitter()
-        self._last: Sample | None = None
-        self._last_wall_ns = self._wall_offset_ns = self._emptied_ns = self._gap_ns = 0
-        self._bursts: deque[bool] = deque(maxlen=BURST_ROWS)
+        self._reader: Reader | None = None
+        self._lost: Reason = "it was not opened"
 
     def domains(self, devices: Iterable[Device]) -> Iterator[Domain | Absent]:
-        """Opens the source."""
+        """Opens the source, and reads it up to its header."""
+        path = self._options.get("path")
         try:
-            source = self._source = self._source or self._opened()
-        except (OSError, MixmarkError) as error:
-            yield absent(self._declared.id, cause(error))
+            source = LogFile(Path(path)) if path else Program(self._options["command"])
+            reader = Reader(source, self._options, self._zone, self._late_s, self._clocks)
+        except MixmarkError as error:
+            yield absent(self._declared.id, str(error))
             return
-        unit = self._format.unit if self._format else self._options.get("unit", "W")
-        written = f", as {self._format.name} writes it" if self._format and self._format.name != "plain" else ""
+        self._reader = reader
+        unit, name = reader.format.unit, reader.format.name
+        written = f", as {name} writes it" if name != "plain" else ""
         late = f", with {self._late_s:+g} s added to its timestamps" if self._late_s else ""
         described = f"{source.label}{written}, in {unit}{late}, as declared by its owner"
         yield self._declared.domain(devices, "power" if unit in POWER else "energy", described)
 
     def read(self, domain: Domain) -> Sequence[Sample]:
-        if self._lost or self._source is None:
-            raise Lost(self._lost or "it was not opened")
+        """Raises Lost for good after an error."""
+        if self._reader is None:
+            raise Lost(self._lost)
         try:
-            return self._samples(self._source.take())
-        except (OSError, MixmarkError) as error:
-            self._lost = f"{self._source.label}: {cause(error)}"
-            raise Lost(self._lost) from error
+            return self._reader.samples()
+        except Lost as lost:
+            self.close()
+            self._lost = str(lost)
+            raise
 
     def close(self) -> None:
         """Ends the program that was started, if any."""
-        if self._source:
-            self._source.close()
-        self._source = None
+        if self._reader:
+            self._reader.source.close()
+        self._reader = None
 
-    def _opened(self) -> LogFile | TcpConnection | Program:
-        self._emptied_ns = self._clocks.monotonic_ns()
-        self._wall_offset_ns = self._clocks.wall_ns() - self._emptied_ns
-        if self._address:
-            return TcpConnection(self._address)
-        if not self._options.keys() & set(SOURCES):
-            raise Lost("no meter is named under [meter.external] in mixmark.toml")
-        options = self._options
-        source = LogFile(Path(options["path"])) if "path" in options else Program(options["command"])
+
+class Reader:
+    """Reads the lines of an open source. Its errors are Lost, begin with the source's label, and leave it closed."""
+
+    def __init__(
+        self,
+        source: LogFile | Program,
+        options: Mapping[str, str],
+        zone: tzinfo | None,
+        late_s: float,
+        clocks: Clocks,
+    ) -> None:
+        """Reads up to the header, and of a log all that was written before."""
+        self.source, self._zone, self._clocks = source, zone, clocks
+        self._late_ns = round(late_s * 1e9)
+        self._splitter = lines.Splitter()
+        self._last: Sample | None = None
+        self._emptied_ns = clocks.monotonic_ns()
+        self._wall_offset_ns = clocks.wall_ns() - self._emptied_ns
         try:
-            self._begin(source)
-        except (ValueError, Lost) as error:
+            self.format = self._begin(options)
+        except (ValueError, OSError, MixmarkError) as error:
             source.close()
-            raise Lost(f"{source.label}: {error}") from error
-        return source
+            raise Lost(f"{source.label}: {cause(error)}") from error
 
-    def _begin(self, source: LogFile | Program) -> None:
-        """Reads up to the header, and of a log all that was written before. Raises Lost or ValueError, also if the log
-        holds several devices, changes its columns or has no good row. Other wrong lines of the past do not matter."""
-        deadline_s = time.monotonic() + (HEADER_S if source.live else 0.0)
+    def samples(self) -> list[Sample]:
+        """The readings since the last call."""
+        try:
+            return self._samples(self.source.take())
+        except (OSError, MixmarkError) as error:
+            raise Lost(f"{self.source.label}: {cause(error)}") from error
+
+    def _begin(self, options: Mapping[str, str]) -> Format:
+        """Finds the format. Raises Lost or ValueError, also if a log holds several devices, changes its columns or has
+        no good row. Other wrong lines of the past do not matter."""
+        live = self.source.live
+        deadline_s = time.monotonic() + (HEADER_S if live else 0.0)
+        format: Format | None = None
         first: list[str] = []
         tail: deque[str] = deque(maxlen=TAIL)
-        while (new := source.take()) or (self._format is None and time.monotonic() < deadline_s):
+        while (new := self.source.take()) or (format is None and time.monotonic() < deadline_s):
             for text in self._splitter.lines(new):
                 self._splitter.count += 1
-                if self._format is not None:
-                    if isinstance(self._format, Table) and text[:HEAD] == first[-1][:HEAD]:
-                        self._format.reading(text)  # raises if it is a header with other columns
+                if format is not None:
+                    if isinstance(format, Table) and text[:HEAD] == first[-1][:HEAD]:
+                        format.reading(text)  # raises if it is a header with other columns
                     tail.append(text)
                 elif len(first) < FIRST_LINES:
                     first.append(text)
-                    self._format = recognised(text, self._options, source.live)
-                    if self._format is None and source.live:
-                        self._format = bare_values(text, self._options)
-            if source.live if self._format else len(first) == FIRST_LINES:
+                    format = recognised(text, options, live) or (bare_values(text, options) if live else None)
+            if live if format else len(first) == FIRST_LINES:
                 break
             if not new:
                 time.sleep(POLL_S)
-        if self._format is None:
-            raise ValueError(unknown(first, self._options))
-        self._refuse_past(self._format, [text for text in tail if text.strip()])
+        if format is None:
+            raise ValueError(unknown(first))
+        self._refuse_past(format, [text for text in tail if text.strip()])
+        return format
 
     def _refuse_past(self, format: Format, rows: Sequence[str]) -> None:
         """Raises ValueError if the last rows of a log are of several devices, or none can be read."""
@@ -193,7 +206,7 @@ class External:
             if samples and sample.at_ns == samples[-1].at_ns:
                 samples.pop()  # lines without timestamps may have the same time; the last reading is the newest
             samples.append(sample)
-        timed = self._format is not None and self._format.timed
+        timed = self.format.timed
         wall_offset_ns = self._clocks.wall_ns() - self._clocks.monotonic_ns()
         if samples and timed and abs(wall_offset_ns - self._wall_offset_ns) > STEP_NS:
             raise Lost("this machine's wall clock was set meanwhile, so the meter's timestamps cannot be matched")
@@ -206,17 +219,12 @@ class External:
     def _sample(self, text: str, now_ns: int) -> Sample | None:
         """The reading of a line. None for a header, a comment or an empty line. Raises Lost."""
         try:
-            if self._format is None and split(text, ","):
-                self._format = bare_values(text, self._options)
-                if self._format is None:
-                    raise ValueError("it is not a reading, or a timestamp and a reading")
-            sample = self._reading(self._format, text, now_ns) if self._format else None
+            sample = self._reading(self.format, text, now_ns)
         except (ValueError, OverflowError) as error:
             raise Lost(f"line {self._splitter.count} is torn or wrong: {lines.shown(text)} ({error})") from error
         if sample is None:
             return None
-        problem = lines.implausible(sample, self._last, self._emptied_ns, now_ns) or self._burst(sample)
-        if problem:
+        if problem := lines.implausible(sample, self._last, self._emptied_ns, now_ns):
             raise Lost(f"line {self._splitter.count}: {problem}")
         self._last = sample
         return sample
@@ -230,18 +238,8 @@ class External:
         if found is None:
             return None
         if format.timed:
-            self._last_wall_ns = lines.epoch_ns(found[0], self._zone, format.time_format, self._last_wall_ns)
-            now_ns = self._last_wall_ns - self._wall_offset_ns
-        return Sample(found[1] * UNITS[format.unit], now_ns + round(self._late_s * 1e9))
-
-    def _burst(self, sample: Sample) -> Reason | None:
-        """Why the rows of a log that names no device are of several devices: they come in bursts. None if not."""
-        if self._last is None or self._format is None or not self._format.bursts:
-            return None
-        gap_ns = (sample.at_ns or 0) - (self._last.at_ns or 0)
-        self._bursts.append(gap_ns * BURST < self._gap_ns)
-        self._gap_ns = gap_ns
-        return f"its rows come in bursts, so they are of {self._format.bursts}" if sum(self._bursts) >= BURSTS else None
+            now_ns = lines.epoch_ns(found[0], self._zone, format.time_format) - self._wall_offset_ns
+        return Sample(found[1] * UNITS[format.unit], now_ns + self._late_ns)
 
 
 def _refuse_contradictions(options: Mapping[str, str]) -> None:
@@ -251,17 +249,16 @@ def _refuse_contradictions(options: Mapping[str, str]) -> None:
     own = [name for name in options if not name.startswith(WHERE)]
     refuse_options("the meter external", dict.fromkeys(own, ""), OPTIONS)
     given = [name for name in SOURCES if name in options]
-    if len(given) > 1:
-        raise UsageError(f"the meter external reads from one source, not from {' and '.join(given)}")
+    if len(given) != 1:
+        raise UsageError("the meter external reads one source", 'give path = "power.csv", or command = "read_my_meter"')
     if "path" in options and "unit" in options and "column" not in options:
-        raise UsageError("the header of a log names the unit", "unit is for connect and command, or with column")
+        raise UsageError("the header of a log names the unit", "unit is for command, or with column")
     if not options.get("command", "x").strip():
         raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
     if "time" in options and "column" not in options:
         raise UsageError("the meter external needs column with time", "column names the reading of a table")
     if options.get("unit", "W") not in UNITS:
         raise UsageError(f"{options['unit']!r} is no unit of power or energy", "such as W, mW, J or kWh")
-    choice_option("external", options, "sum", ("true", "false"))
 
 
 def _zone(options: Mapping[str, str]) -> tzinfo | None:
@@ -270,10 +267,3 @@ def _zone(options: Mapping[str, str]) -> tzinfo | None:
         return ZoneInfo(name) if name else None
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise UsageError(f"there is no time zone {name!r}", hint="name it as in Europe/Berlin, or UTC") from error
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"meter external: {text!r} is not an address", hint="give it as HOST:PORT")
-    return host.strip("[]"), int(port)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
-import json
 import math
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -34,32 +32,20 @@ class Splitter:
     def __init__(self) -> None:
         self.count = 0
         self.rest = b""
-        self._decoder: codecs.IncrementalDecoder | None = None
-        self._begun = False
 
     def lines(self, new: bytes) -> list[str]:
         """The lines that `new` completes. Raises Lost if a line is too long.
 
-        UTF-16 and UTF-32 are found by their first bytes. In other encodings each character of ASCII is one byte.
+        Of a text that is not UTF-8 the other characters are lost; ASCII, in which readings are written, is kept.
         """
-        if new and not self._begun:
-            self._begun = True
-            if not (encoding := json.detect_encoding(new)).startswith("utf-8"):
-                self._decoder = codecs.getincrementaldecoder(encoding)("replace")
-        whole, newline, rest = (self._decoder.decode(new).encode() if self._decoder else new).rpartition(b"\n")
-        lines = (self.rest + whole).split(b"\n") if newline else []
-        self.rest = rest if newline else self.rest + rest
+        *lines, self.rest = (self.rest + new).split(b"\n")
         if any(len(line) > LONGEST_LINE for line in (*lines, self.rest)):
             raise Lost(f"line {self.count + 1} or a later one is longer than {LONGEST_LINE} bytes")
         return [decoded(line) for line in lines]
 
 
 def decoded(line: bytes) -> str:
-    """The text of a line in UTF-8, or else in the code page of Windows, whose ASCII is the same."""
-    try:
-        return line.decode("utf-8-sig").strip("\r\n")
-    except UnicodeDecodeError:
-        return line.decode("cp1252", "replace").strip("\r\n")
+    return line.decode("utf-8-sig", "replace").strip("\r\n")
 
 
 def number(text: str, unit: str) -> float:
@@ -74,13 +60,9 @@ def number(text: str, unit: str) -> float:
     return float(match[1])
 
 
-def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, last_ns: int = 0) -> int:
+def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None) -> int:
     """A timestamp in nanoseconds since 1970, from ISO 8601, `time_format`, or seconds, milliseconds, microseconds or
-    nanoseconds since 1970. Raises ValueError.
-
-    last_ns: the timestamp of the line above. When daylight saving ends, an hour occurs twice; the second one is chosen
-    if time would run backwards with the first.
-    """
+    nanoseconds since 1970. Raises ValueError."""
     if time_format is None and re.fullmatch(r"\d+(\.\d*)?", text):
         digits = len(text.partition(".")[0].lstrip("0"))
         for most, power in DIGITS_PER_SECOND:
@@ -92,16 +74,9 @@ def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None, las
     moment = datetime.strptime(text, time_format) if time_format else datetime.fromisoformat(text)
     if moment.year == 1900:  # the format has no year
         raise ValueError(NO_DATE)
-    if moment.tzinfo is not None:
-        return _since_1970_ns(moment)
-    if zone is None:
+    if moment.tzinfo is None and zone is None:
         raise ValueError("its timestamp has no zone: add timezone=UTC, or the log's zone")
-    first_ns, second_ns = (_since_1970_ns(moment.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
-    return second_ns if first_ns < last_ns <= second_ns else first_ns
-
-
-def _since_1970_ns(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(microseconds=1) * 1000
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=zone)) - EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def implausible(sample: Sample, last: Sample | None, emptied_ns: int, now_ns: int) -> Reason | None:

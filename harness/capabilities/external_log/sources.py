@@ -1,11 +1,10 @@
-"""The sources of lines that the meter `external` reads without waiting: a growing log, a TCP connection, a program."""
+"""The sources of lines that the meter `external` reads without waiting: a growing log, or a program."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from mixmark.harness.capabilities.external_log.lines import Lost, decoded
 from mixmark.harness.contracts.text import plain
 
 CHUNK = 1 << 16  # bytes taken by one read: data that arrives faster waits in the kernel
-CONNECT_S = 2.0
 END_S = 2.0  # in which a program must end when it is asked to
 REASON = 200  # characters of a program's last line of errors
 
@@ -34,7 +32,7 @@ class LogFile:
         self._position = 0
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its writer
-                raise Lost(f"{self.label} is not a file; to read a pipe, send its lines to connect=HOST:PORT")
+                raise Lost(f'{self.label} is not a file; to read a pipe, give command = "cat PIPE"')
             self._file = path.open("rb", buffering=0)
         except (OSError, ValueError) as error:  # ValueError for an invalid path
             raise Lost(f"cannot read {self.label}: {cause(error)}; start its writer before the run") from error
@@ -50,30 +48,6 @@ class LogFile:
             raise Lost("it was cut or replaced")
         new = self._file.read(CHUNK) or b""
         self._position += len(new)
-        return new
-
-
-class TcpConnection:
-    """A connection to a program that sends one line for each reading."""
-
-    label = "TCP line protocol"  # has no address, because the label is stored in a result
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        try:
-            self._socket = socket.create_connection(address, CONNECT_S)
-        except (OSError, UnicodeError) as error:  # UnicodeError for an invalid host name
-            raise Lost(f"nothing accepts the connection: {cause(error)}; start the meter first") from error
-        self._socket.setblocking(False)
-        self.close = weakref.finalize(self, self._socket.close)
-
-    def take(self) -> bytes:
-        """The bytes that have arrived, at most CHUNK. Raises Lost or OSError if the connection has ended."""
-        try:
-            new = self._socket.recv(CHUNK)
-        except BlockingIOError:
-            return b""
-        if not new:
-            raise Lost("its peer closed it")
         return new
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +17,6 @@ from mixmark.harness.meters.units import unit_of, units_of_name
 Reading = tuple[str, float]
 """A timestamp, which is empty if a line has none, and a value in the unit of the log."""
 OTHER_HEADER = "its header has other columns than the header of the log: begin a new log"
-TWIN = re.compile(r" \(\d+\)$")
 WHERE = "where."
 
 
@@ -37,27 +35,24 @@ class Columns:
     unit: str | None = None
     time_format: str | None = None
     devices: Sequence[str] = ()
-    bursts: str = ""
-    labelled: bool = False
+    needs_device: str = ""
     column: str | None = None
     """The column of the value, if the owner names it."""
 
     def values(self, names: Sequence[str]) -> list[str]:
         """The columns that may be the reading: the named one, or those in a known unit."""
         if self.column:
-            return [name for name in names if bare(self.column) in (bare(name), bare(single(name)))]
+            return [name for name in names if bare(name) == bare(self.column)]
         fitting = [name for name in names if re.fullmatch(self.value, bare(name))]
-        return [name for name in fitting if self.unit or units_of_name(single(name))]
+        return [name for name in fitting if self.unit or units_of_name(name)]
 
-    def lacking(self, names: Sequence[str]) -> list[str]:
-        """The columns that the header lacks."""
-        known = {bare(each) for name in names for each in (name, single(name))}
-        lacks = [time for time in self.times if bare(time) not in known]
-        return lacks if self.values(names) else [*lacks, self.column or f"a column of {self.unit or 'W'}"]
+    def fits(self, names: Sequence[str]) -> bool:
+        """Whether a header has these columns."""
+        return set(map(bare, self.times)) <= set(map(bare, names)) and bool(self.values(names))
 
 
 class Table:
-    """A table with these columns. options: column, unit, time_format, sum and where (see the meter `external`). Raises
+    """A table with these columns. options: column, unit, time_format and where (see the meter `external`). Raises
     ValueError if they do not decide between the columns of the header, or contradict it."""
 
     def __init__(self, columns: Columns, names: Sequence[str], separator: str, options: Mapping[str, str]) -> None:
@@ -65,25 +60,20 @@ class Table:
         if len(values) > 1 and "column" not in options:
             others = ", ".join(values[1:])
             raise ValueError(f'several columns have a unit; add column = "{values[0]}", or one of {others}')
-        self.name, self.names, self._separator, self._labelled = columns.name, names, separator, columns.labelled
+        self.name, self.names, self._separator = columns.name, names, separator
         self._times = [position(names, name) for name in columns.times]
         self._value = position(names, options.get("column") or values[0])
         value = names[self._value]
-        self.unit = unit_of(single(value), options.get("unit"), columns.unit if value in values else None)
+        self.unit = unit_of(value, options.get("unit"), columns.unit if value in values else None)
         self.time_format = options.get("time_format", columns.time_format)
         self.timed = bool(columns.times)
         given = {name.removeprefix(WHERE): value for name, value in options.items() if name.startswith(WHERE)}
         self._where = {position(names, name): text for name, text in given.items()}
         self._devices = [column for column, name in enumerate(names) if bare(name) in columns.devices]
-        self.bursts = columns.bursts if not self._devices else ""
-        """The advice if rows come in bursts, since they are then of several devices that no column names."""
-        self._sum = options.get("sum") == "true"
-        if self._sum and not self._times and not self._devices:
-            raise ValueError("sum needs timestamps or a column that names the device")
-        self._device: tuple[str, ...] | None = None
+        if columns.needs_device and not self._devices:
+            raise ValueError(columns.needs_device)
+        self._device: list[str] | None = None
         self._at: str | None = None
-        self._instants: list[dict[tuple[str, ...], float]] = []
-        """The first two instants of a sum and the newest one, each with the values of its devices."""
         self._trailing: bool | None = None
 
     def reading(self, text: str) -> Reading | None:
@@ -101,9 +91,7 @@ class Table:
                 raise ValueError("it has no timestamp")
             return None  # a footer
         value = number(row[self._value], self.unit)
-        device = tuple(row[column] for column in self._devices)
-        if self._sum:
-            return self._summed(at, device, value)
+        device = [row[column] for column in self._devices]
         if self._device not in (None, device):
             raise Several(self._several(row))
         if self._times and at == self._at:
@@ -111,29 +99,15 @@ class Table:
         self._device, self._at = device, at
         return at, value
 
-    def _summed(self, at: str, device: tuple[str, ...], value: float) -> Reading | None:
-        """The sum of an instant at its last row. The first instant may lack rows, and the second one shows how many an
-        instant has, so sums begin with the third."""
-        above = self._instants
-        if not above or (device in above[-1] if self._devices else at != self._at):
-            self._instants, self._at = [*above[:2], {}], at
-        newest = self._instants[-1]
-        newest[device or (str(len(newest)),)] = value
-        if self._instants is not above and len(above) == 3 and above[2].keys() != above[1].keys():
-            raise ValueError(f"the instant above has {len(above[2])} rows, not {len(above[1])}")
-        complete = len(self._instants) == 3 and newest.keys() == self._instants[1].keys()
-        return (self._at or "", sum(newest.values())) if complete else None
-
     def _is_header(self, row: Sequence[str]) -> bool:
-        """Whether a row is the header again, as a restarted logger writes it, or its labels. Raises ValueError if the
-        columns changed."""
-        names = numbered(row)
-        if names == list(self.names):
+        """Whether a row is the header again, as a restarted logger writes it. Raises ValueError if the columns
+        changed."""
+        if trimmed(row) == list(self.names):
             return True
         marked = self._times or [self._value]
-        if all(column < len(names) and bare(names[column]) == bare(self.names[column]) for column in marked):
+        if all(column < len(row) and bare(row[column]) == bare(self.names[column]) for column in marked):
             raise ValueError(OTHER_HEADER)
-        return self._labelled and row[0].isalpha()
+        return False
 
     def _refuse_other_width(self, row: Sequence[str]) -> None:
         """One empty field may follow the last column, if each row has it."""
@@ -149,7 +123,7 @@ class Table:
         options = [f'where = {{"{self.names[each]}" = "{row[each]}"}}' for each in (self._devices or others)[:3]]
         why = "it is of another device than the rows above" if self._devices else "the log may hold several devices"
         finer = "" if self._devices else "; if it is one device, its timestamps are too coarse"
-        return f"{why}: choose {' or '.join([*options, 'sum = true'])}{finer}"
+        return f"{why}: choose {' or '.join(options) or 'a where'}{finer}"
 
 
 def split(text: str, separator: str) -> list[str]:
@@ -159,7 +133,7 @@ def split(text: str, separator: str) -> list[str]:
     if not text or text.startswith("#"):
         return []
     if "\0" in text:
-        raise ValueError("it has NUL bytes: UTF-16 was appended to another encoding, as PowerShell's >> does")
+        raise ValueError("it has NUL bytes, as UTF-16 has: let its writer use UTF-8")
     if not text.replace("\t", "").isprintable():
         raise ValueError("control characters")
     if separator == " ":
@@ -171,32 +145,18 @@ def split(text: str, separator: str) -> list[str]:
     return [each.strip() for each in row]
 
 
-def numbered(row: Sequence[str]) -> list[str]:
-    """The names of a header without an empty last one. Columns of one name get a number: `P [W] (1)`, `P [W] (2)`."""
-    names = list(row[:-1] if len(row) > 1 and not row[-1] else row)
-    count, seen = Counter(map(bare, names)), Counter[str]()
-    for column, name in enumerate(names):
-        if name and count[bare(name)] > 1:
-            seen[bare(name)] += 1
-            names[column] = f"{name} ({seen[bare(name)]})"
-    return names
+def trimmed(row: Sequence[str]) -> list[str]:
+    """The names of a header, without an empty last one."""
+    return list(row[:-1] if len(row) > 1 and not row[-1] else row)
 
 
 def position(names: Sequence[str], wanted: str) -> int:
     """Raises ValueError if the header lacks the column or has several of its name."""
-    lower = [bare(name) for name in names]
-    if bare(wanted) in lower:
-        return lower.index(bare(wanted))
-    twins = [name for name in names if bare(single(name)) == bare(wanted)]
-    if twins:
-        raise ValueError(f"{len(twins)} columns are called {wanted!a}: choose one of {', '.join(twins)}")
-    raise ValueError(f"its header has no column {wanted!a}")
+    found = [column for column, name in enumerate(names) if bare(name) == bare(wanted)]
+    if len(found) != 1:
+        raise ValueError(f"its header has {len(found)} columns {wanted!a}: give each sensor a name of its own")
+    return found[0]
 
 
 def bare(name: str) -> str:
     return name.strip().lower()
-
-
-def single(name: str) -> str:
-    """The name of a column without the number that tells it from another of its name."""
-    return TWIN.sub("", name)

@@ -18,7 +18,7 @@ import psutil
 
 from mixmark.harness.capabilities.hosts import machine, messages
 from mixmark.harness.capabilities.hosts.coordinator import EVERY_S
-from mixmark.harness.capabilities.hosts.messages import PART_BYTES, AgentCalls, LeaderCalls, MixProgress
+from mixmark.harness.capabilities.hosts.messages import PART_BYTES, AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import Pipes, lines
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
@@ -278,5 +278,4 @@ class RemoteControl:
         if snapshot.elapsed_ns < self._next_ns:
             return
         self._next_ns = snapshot.elapsed_ns + round(EVERY_S * 1e9)
-        progress = MixProgress(snapshot.tally, snapshot.feeds, snapshot.running)
-        self._agent.call(LeaderCalls.mix_progress, progress=progress)
+        self._agent.call(LeaderCalls.mix_progress, tally=snapshot.tally)

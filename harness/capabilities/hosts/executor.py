@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 
 from mixmark.harness.capabilities.hosts import clocks, messages, names
 from mixmark.harness.capabilities.hosts.agents import TICK_S, Agents, Received, reason
 from mixmark.harness.capabilities.hosts.coordinator import EVERY_S, Coordinator
-from mixmark.harness.capabilities.hosts.messages import AgentCalls, MixProgress, PhaseReports
+from mixmark.harness.capabilities.hosts.messages import AgentCalls, PhaseReports
 from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import (
@@ -190,7 +188,7 @@ class _HostPhase(PhaseReports):
     request: PhaseRequest
     notify: Callable[[PhaseEvent], None]
     ready: LoadedSuites | None = None
-    progress: MixProgress | None = None
+    tally: Tally | None = None
     reply: messages.PhaseMeasured | Reason | None = None
     """What ended the host's phase."""
 
@@ -203,25 +201,18 @@ class _HostPhase(PhaseReports):
     def mix_ready(self, *, loaded: LoadedSuites) -> None:
         placement = self.request.phase.placement
         pairs = {(rate.suite, rate.device) for rate in loaded.rates}
-        if not set(loaded.rates) <= set(placement.rates if placement else ()) or loaded.quanta.keys() != pairs:
+        planned = set(loaded.rates) <= set(placement.rates if placement else ())
+        if not planned or loaded.quanta.keys() != pairs or loaded.concurrency.keys() != {id for _, id in pairs}:
             raise Garbled("it has rates ready that were not planned")
-        counts = (*loaded.quanta.values(), *loaded.concurrency.values())
-        if loaded.concurrency.keys() != {device for _, device in pairs} or not all(number > 0 for number in counts):
-            raise Garbled("it has other devices ready than rates, or feeds or devices without room for any unit")
         self.ready = loaded
 
-    def mix_progress(self, *, progress: MixProgress) -> None:
-        tally = progress.tally
+    def mix_progress(self, *, tally: Tally) -> None:
         pairs = {(share.route.suite, share.route.device) for share in self._shares}
         suites, devices = {suite for suite, _ in pairs}, {device for _, device in pairs}
-        of_suites = {*tally.finished, *tally.handed_out, *progress.feeds, *progress.running.values()} - {""}
-        of_devices = {*tally.unfinished_s, *progress.running}
-        if not (of_suites <= suites and of_devices <= devices and tally.paces.keys() <= pairs):
+        own = tally.finished.keys() | tally.handed_out.keys() <= suites and tally.unfinished_s.keys() <= devices
+        if not (own and tally.paces.keys() <= pairs):
             raise Garbled("progress of a suite or of a device that it does not measure")
-        amounts = (*tally.finished.values(), *tally.handed_out.values(), *tally.unfinished_s.values())
-        if not (all(0 <= each < inf for each in amounts) and all(0 < each < inf for each in tally.paces.values())):
-            raise Garbled("an amount of work, or a pace, that is none")
-        self.progress = progress
+        self.tally = tally
 
     @property
     def _shares(self) -> list[Share]:
@@ -279,8 +270,8 @@ class _PhaseOnHosts:
         """Raises Garbled if it is not about the host's part of the phase."""
         if isinstance(received, Call):
             getattr(host, received.name)(**received.arguments)
-            if host.progress and self.coordinator and host.name in self.coordinator.hosts:
-                self.coordinator.update(host.name, host.progress.tally)
+            if host.tally and self.coordinator and host.name in self.coordinator.hosts:
+                self.coordinator.update(host.name, host.tally)
         elif isinstance(received, Failed):
             self._end(host, plain(reason(received), MAX_REASON))
         elif received.name == AgentCalls.measure_phase.__name__:
@@ -339,21 +330,12 @@ class _PhaseOnHosts:
 
     def _snapshot(self, now_s: float) -> MixSnapshot:
         assert self.coordinator is not None and self.request.mix is not None
-        feeds = Counter(dict.fromkeys(self.request.mix.units, 0))  # also of the hosts that are lost
-        for host in self.hosts.values():
-            feeds.update(host.progress.feeds if host.progress else {})
         return MixSnapshot(
             elapsed_ns=round((now_s - self.begin_s) * 1e9),
             mixes=self.coordinator.mixes,
             planned_per_s=self.coordinator.placement.mixes_per_s,
-            running={
-                device: suite
-                for host in self.measuring
-                if host.progress
-                for device, suite in host.progress.running.items()
-            },
+            running={},
             tally=Tally(self.coordinator.units, {}, {}, {}),
-            feeds=feeds,
             mix_units=self.request.mix.units,
         )
 

@@ -9,8 +9,6 @@ timestamps are of its clock: the leading process translates them (`names`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -132,17 +130,6 @@ class AgentCalls(Protocol):
 # --- what the leading process does ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MixProgress:
-    """The part of a mix that a host has done so far."""
-
-    tally: Annotated[Tally, *_by_pair("paces")]
-    feeds: Mapping[str, Natural]
-    """The finished feeds of each suite."""
-    running: Mapping[str, str]
-    """The suite that each device runs; empty while the device waits."""
-
-
 class PhaseReports(Protocol):
     """What an agent reports while it measures a phase."""
 
@@ -152,8 +139,8 @@ class PhaseReports(Protocol):
     def mix_ready(self, *, loaded: Annotated[LoadedSuites, *_by_pair("quanta")]) -> None:
         """All workers of a mixed phase are loaded and warm, and wait for the first grant."""
 
-    def mix_progress(self, *, progress: MixProgress) -> None:
-        """Replaces the previous progress."""
+    def mix_progress(self, *, tally: Annotated[Tally, *_by_pair("paces")]) -> None:
+        """The part of a mix that the host has done so far. Replaces the previous one."""
 
 
 class LeaderCalls(PhaseReports, Protocol):

@@ -11,7 +11,6 @@ import numpy as np
 from pydantic import BaseModel
 
 from mixmark.harness.capabilities.hosts import clocks
-from mixmark.harness.capabilities.hosts.messages import MixProgress
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema import (
     Absent,
@@ -42,7 +41,6 @@ IDS: Mapping[type, tuple[str, ...]] = {
     Metering: ("samples", "lost", "reading_age_ns"),
     LoadedSuites: ("quanta", "concurrency"),
     Tally: ("paces", "unfinished_s"),
-    MixProgress: ("running",),
 }
 """The fields that hold an id, several ids, or a mapping by id or by suite and id. A fact of an experiment names its
 own."""

@@ -1,7 +1,7 @@
 """Asks devices on the local network over HTTP: a plug, or a controller. The client is httpx2.
 
-A redirect is followed on the same host only, and never from https to http, so an account reaches no other device. The
-proxies, the certificates and the .netrc of the environment are not used, because the device is in the local network.
+A redirect is followed; httpx2 gives no account to another host, nor to http from https. The proxies, the certificates
+and the .netrc of the environment are not used, because the device is in the local network.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ import json
 import math
 import os
 import ssl
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import SplitResult, urlencode, urlsplit
 
@@ -23,15 +21,13 @@ from mixmark.harness.contracts.text import plain
 if TYPE_CHECKING:
     import httpx2
 
-LONGEST = 1 << 20
-MOST_REQUESTS = 6  # for one reply: redirects, and the question of an account
 MOST_NAMED = 12
 
 Leaves = dict[str, object]
 """The values of a JSON text, each by its path: names and positions, with dots between them."""
 
 
-AccountIn = Literal["header", "query", "session"]
+AccountIn = Literal["header", "query"]
 
 
 class NoSuchPath(MixmarkError):
@@ -42,8 +38,7 @@ class Client:
     """A device behind HTTP.
 
     what: `the plug`. options: its section; url, user, password_env, token_env and verify are used. environment: None
-    means the process's own. account: where the account goes; for a session a subclass logs in. Raises UsageError for an
-    option that cannot be used.
+    means the process's own. account: where the account goes. Raises UsageError for an option that cannot be used.
 
     The account is given by digest if the device asks for that, and over http only if it asks. The errors of a reply
     name neither the address nor the account, because they are stored in a result.
@@ -61,8 +56,7 @@ class Client:
 
         self._what, self.at = what, _address(what, options)
         user, secret = _account(what, options, os.environ if environment is None else environment)
-        self.account = (user, secret) if user else None
-        self._account = self.account if account == "header" else None
+        self._account = (user, secret) if user and account == "header" else None
         self._query = f"&{urlencode({'user': user, 'password': secret})}" if user and account == "query" else ""
         token = {"Authorization": f"Bearer {secret}"} if secret and not user else {}
         # NotImplementedError: the library knows no digest with auth-int.
@@ -73,6 +67,7 @@ class Client:
             headers={"Accept": "application/json", **(headers or {}), **token},
             timeout=PATIENCE_S,
             trust_env=False,
+            follow_redirects=True,
             limits=httpx2.Limits(max_keepalive_connections=0),  # a plug has few connections, for others too
         )
 
@@ -88,31 +83,22 @@ class Client:
     def text(self, path: str) -> str:
         """The text at a path. Raises MixmarkError; NoSuchPath if the device answers 404."""
         try:
-            code, reason, content = self._get(path)
+            reply = self._get(path)
         except self._errors as error:
             said = plain(str(error), 160).replace(str(self.at.hostname), "it") or type(error).__name__
             raise MixmarkError(f"{self._what} gives no answer for {_bare(path)}: {said}") from None
-        if 200 <= code < 300:
-            return content.decode("utf-8-sig", "replace")
+        if reply.is_success:
+            return reply.content.decode("utf-8-sig", "replace")
+        code = reply.status_code
         advice = ": check user and password_env, or token_env" if code in (401, 403) else ""
         kind = NoSuchPath if code == 404 else MixmarkError
-        raise kind(f"{self._what} answers {code} {plain(reason, 60)} for {_bare(path)}{advice}")
+        raise kind(f"{self._what} answers {code} {plain(reply.reason_phrase, 60)} for {_bare(path)}{advice}")
 
-    def _get(self, path: str) -> tuple[int, str, bytes]:
-        """The status, its words, and the content. Raises one of `_errors` if there is none."""
-        request = self._client.build_request("GET", f"{self.at.scheme}://{self.at.netloc}{path}{self._query}")
-        for _ in range(MOST_REQUESTS):
-            with closing(self._client.send(request, stream=True)) as reply:
-                if reply.status_code == 401 and self._takes_scheme(reply):
-                    continue
-                if reply.next_request is None:
-                    return reply.status_code, reply.reason_phrase, _content(reply)
-                before, request = request.url, reply.next_request
-                there = "another host" if request.url.host != before.host else request.url.scheme
-                if there == "another host" or (before.scheme, there) == ("https", "http"):
-                    own = "where no account is sent: give the address of the device itself as url"
-                    raise OSError(f"it redirects to {there}, {own}")
-        raise OSError("it redirects again and again")
+    def _get(self, path: str) -> httpx2.Response:
+        """Raises one of `_errors` if there is no reply."""
+        url = f"{self.at.scheme}://{self.at.netloc}{path}{self._query}"
+        reply = self._client.get(url)
+        return self._client.get(url) if reply.status_code == 401 and self._takes_scheme(reply) else reply
 
     def _takes_scheme(self, refusal: httpx2.Response) -> bool:
         """Whether there is an account to give in the scheme that the device asks for, in which it was not given yet."""
@@ -136,11 +122,10 @@ def number(value: object, what: str) -> float:
     raise MixmarkError(f"there is no number for {what}: {ascii(value)[:40]}")
 
 
-def choose(what: str, option: str, names: Mapping[str, object], wanted: str | None) -> str:
-    """The wanted name, or the only one. names: each with what describes it, if that is a text. Raises MixmarkError with
-    the names if the wanted one is unknown, or none is wanted and there are several."""
-    abouts = {name: f" ({plain(about, 40)})" for name, about in names.items() if isinstance(about, str) and about}
-    known = ", ".join(f'{option} = "{plain(name, 80)}"{abouts.get(name, "")}' for name in list(names)[:MOST_NAMED])
+def choose(what: str, option: str, names: Collection[str], wanted: str | None) -> str:
+    """The wanted name, or the only one. Raises MixmarkError with the names if the wanted one is unknown, or none is
+    wanted and there are several."""
+    known = ", ".join(f'{option} = "{plain(name, 80)}"' for name in list(names)[:MOST_NAMED])
     if wanted is not None and wanted not in names:
         raise MixmarkError(f"there is no {what} {wanted!a}; known: {known or 'none'}")
     if wanted is None and len(names) != 1:
@@ -161,7 +146,7 @@ def _address(what: str, options: Mapping[str, str]) -> SplitResult:
         raise UsageError(f"{what} takes no account inside of url", hint="give user and password_env")
     if found.fragment:
         raise UsageError(f"{what} takes no # in url", hint="a browser does not send what follows it")
-    return found._replace(netloc=found.netloc.replace("%25", "%"))  # of the zone of an IPv6 address, by RFC 6874
+    return found
 
 
 def _account(what: str, options: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str]:
@@ -190,17 +175,6 @@ def _leaves(value: object, at: str = "") -> Iterator[tuple[str, object]]:
         return
     for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
         yield from _leaves(inner, f"{at}.{name}" if at else str(name))
-
-
-def _content(reply: httpx2.Response) -> bytes:
-    content, end_s = b"", time.monotonic() + PATIENCE_S
-    for piece in reply.iter_bytes():
-        content += piece
-        if len(content) > LONGEST:
-            raise OSError(f"its reply is longer than {LONGEST >> 20} MiB")
-        if time.monotonic() > end_s:
-            raise OSError(f"its reply takes longer than {PATIENCE_S:g} s")
-    return content
 
 
 def _bare(path: str) -> str:

@@ -1,14 +1,13 @@
 """Asks a power plug on the local network, by a recipe of its kind (`recipes.toml`).
 
     [meter.plug]
-    kind = "shelly"                     # or tasmota, homeassistant, fritz, json
+    kind = "shelly"                     # or tasmota, homeassistant, json
     url = "http://192.0.2.10"           # its path and query, if it has them, are asked as they stand
     accuracy = "1%"                     # that its maker declares, or your own estimate
 
     shelly          any generation and component; user and password_env, if it asks for a password
     tasmota         user and password_env, if it asks for a password
     homeassistant   url of the entity, …/api/states/sensor.plug_power; token_env
-    fritz           url of the FRITZ!Box, ain of the plug, user and password_env
     json            any reply: power = "path.to.watts" or energy = "path.to.counter", with unit unless
                     the path names it
 
@@ -30,10 +29,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
-from urllib.parse import quote
 
 from mixmark.harness.capabilities.plugs import http
-from mixmark.harness.capabilities.plugs.fritz import FritzBox
 from mixmark.harness.capabilities.plugs.polled import Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.meters import declared
@@ -51,13 +48,11 @@ class Recipe:
     every_s: float
     options: Sequence[str]
     readings: Mapping[str, str] = field(default_factory=dict)
-    asks: Sequence[Sequence[str]] = ()
+    asks: Sequence[str] = ()
     unit_at: str | None = None
     unusable: Mapping[str, str] = field(default_factory=dict)
     account: http.AccountIn = "header"
-    url: Literal["path", "bare"] | None = None
-    needs: Sequence[str] = ()
-    needed: str = ""
+    needs_path: str = ""
 
 
 RECIPES = {
@@ -85,18 +80,14 @@ class Plug(Polled):
             raise UsageError("the meter plug takes one of power and energy, and read as the same")
         if not self._recipe.readings:
             self._recipe = replace(self._recipe, readings=_named(options, given))
-        client = FritzBox if self._recipe.account == "session" else http.Client
-        self._client = client("the plug", options, environment, account=self._recipe.account)
+        self._client = http.Client("the plug", options, environment, account=self._recipe.account)
         at = self._client.at
         self._address = f"{at.path}?{at.query}" if at.query else at.path.rstrip("/") and at.path
-        url_fits = self._recipe.url in (None, "path" if self._address else "bare")
-        if not url_fits or any(name not in options for name in self._recipe.needs):
-            raise UsageError(f"a plug of the kind {kind} needs {self._recipe.needed}")
+        if self._recipe.needs_path and not self._address:
+            raise UsageError(f"a plug of the kind {kind} needs {self._recipe.needs_path}")
 
     def find(self) -> Found:
-        replies = self._replies()
-        address = http.choose("component", "url", replies, None)
-        leaves = replies[address]
+        address, leaves = self._first_reply()
         units = {path: unit for path in leaves if (unit := self._unit(address, path, leaves)) is not None}
         if not units:
             self._refuse_unusable(leaves, "")
@@ -112,19 +103,13 @@ class Plug(Polled):
         quantity: Literal["power", "energy"] = "power" if units[path] in POWER else "energy"
         return Found(ask, f"{self._kind}, {path} in {units[path]}, as declared by its owner", quantity)
 
-    def _replies(self) -> dict[str, http.Leaves]:
-        """The reply of the url, or those of the first group of addresses of which the plug knows any."""
-        if self._address or not self._recipe.asks:
-            return {self._address: self._client.leaves(self._address)}
-        words = {"ain": quote(self._options.get("ain", "").replace(" ", "")), "read": self._quantity}
-        for group in self._recipe.asks:
-            replies = {}
-            for address in (each.format(**words) for each in group):
-                with suppress(http.NoSuchPath):
-                    replies[address] = self._client.leaves(address)
-            if replies:
-                return replies
-        asked = " and ".join(group[0].partition("?")[0] for group in self._recipe.asks)
+    def _first_reply(self) -> tuple[str, http.Leaves]:
+        """The address and the reply of the url, or of the first address of the kind that the plug knows."""
+        addresses = [self._address] if self._address else self._recipe.asks or [""]
+        for address in addresses:
+            with suppress(http.NoSuchPath):
+                return address, self._client.leaves(address)
+        asked = " and ".join(address.partition("?")[0] or "/" for address in addresses)
         raise MixmarkError(f"the plug answers 404 for {asked}: it is of another kind, or its reading has another path")
 
     def _unit(self, address: str, path: str, leaves: http.Leaves) -> str | None:
@@ -141,7 +126,6 @@ class Plug(Polled):
     def _without(self, leaves: http.Leaves) -> str:
         wanted = self._options.get(self._quantity, f"{self._quantity} that the kind {self._kind} knows")
         numbers = [path for path, value in leaves.items() if isinstance(value, int | float) and value is not True]
-        numbers.sort(key=lambda path: not re.search("pow|watt|energy|total", path, re.IGNORECASE))
         named = ", ".join(map(repr, numbers[: http.MOST_NAMED])) or "none"
         return (
             f"the plug's reply has no {wanted}: it is of another kind, or has no meter. "

@@ -4,8 +4,7 @@
     url = "https://192.0.2.7"
     user = "reader"                     # an account that may only read is enough
     password_env = "BMC_PASSWORD"       # the name of an environment variable: the password itself is never written down
-    chassis = "Self"                    # if several have a power reading
-    power = "PowerControl.1.PowerConsumedWatts"     # if the chassis has several
+    power = "Self/PowerControl.1.PowerConsumedWatts"    # CHASSIS/READING, if there are several
     verify = "no"                       # or the path of a certificate: BMCs mostly sign their own
 
 A result holds neither the address nor the account.
@@ -25,7 +24,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_op
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.meters.declared import Declared
 
-OPTIONS = ("url", "user", "password_env", "chassis", "power", "verify")
+OPTIONS = ("url", "user", "password_env", "power", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MOST_CHASSIS = 32
 RESOURCES = ("EnvironmentMetrics", "Power")
@@ -47,50 +46,53 @@ class Redfish(Polled):
             raise UsageError("the meter redfish needs an https:// address")
         if url.path.strip("/") or url.query:
             raise UsageError("the meter redfish takes the bare address, https://HOST[:PORT], as url")
-        self._chassis, self._power = options.get("chassis"), options.get("power")
+        self._power = options.get("power")
 
     def find(self) -> Found:
         """A chassis that gives no answer does not hide another."""
-        found, reasons = {}, {}
+        found: dict[str, tuple[str, str]] = {}
+        reasons = []
         members = self._leaves("/redfish/v1/Chassis")
         links = [str(value) for name, value in members.items() if re.fullmatch(r"Members\.\d+\.@odata\.id", name)]
         for link in links[:MOST_CHASSIS]:
-            name = plain(link.rstrip("/").rpartition("/")[2], 80)
+            chassis = plain(link.rstrip("/").rpartition("/")[2], 80)
             try:
-                found[name] = self._readings(link)
+                found |= self._readings(chassis, link)
             except MixmarkError as error:
-                reasons[name] = str(error)
-        if self._chassis in reasons or not (found or self._chassis):
-            why = [f"{name}: {reason}" for name, reason in reasons.items() if self._chassis in (None, name)]
-            raise MixmarkError(f"no chassis has a power reading above 0 W; {'; '.join(why) or 'there is no chassis'}")
-        chassis = http.choose("chassis", "chassis", {**found, **reasons} if self._chassis else found, self._chassis)
-        resource, readings = found[chassis]
-        path = http.choose("power reading", "power", readings, self._power)
+                reasons.append(f"{chassis}: {error}")
+        if not found:
+            why = "; ".join(reasons) or "there is no chassis"
+            raise MixmarkError(f"no chassis has {self._power or 'a power reading above 0 W'}; {why}")
+        name = http.choose("power reading", "power", found, self._power)
+        resource, path = found[name]
 
         def ask() -> float:
             return http.number(self._leaves(resource).get(path), path)
 
-        return Found(ask, f"Redfish {path} of chassis {chassis}, DMTF DSP0268")
+        return Found(ask, f"Redfish {name}, DMTF DSP0268")
 
-    def _readings(self, chassis: str) -> tuple[str, dict[str, str]]:
-        """The path of the power resource that has a reading, and the paths of its readings with their names. Raises
-        MixmarkError if no resource has one."""
-        links = self._leaves(chassis)
+    def _readings(self, chassis: str, link: str) -> dict[str, tuple[str, str]]:
+        """The wanted readings of a chassis, as the address of a resource and the path in it, by their names. Raises
+        MixmarkError if it has none."""
+        links = self._leaves(link)
         reasons = []
         for resource in RESOURCES:
-            if not (link := str(links.get(f"{resource}.@odata.id", ""))):
+            if not (address := str(links.get(f"{resource}.@odata.id", ""))):
                 continue
             try:
-                leaves = self._leaves(link)
+                leaves = self._leaves(address)
             except MixmarkError as error:
                 reasons.append(str(error))
                 continue
-            beside = {path: path.rpartition(".")[0] for path, value in leaves.items() if _is_power(path, value)}
-            parts = {path: str(leaves.get(f"{at}.PhysicalContext") or "") for path, at in beside.items()}
-            wanted = [path for path, part in parts.items() if (path == self._power if self._power else part in WHOLE)]
+            powers = {f"{chassis}/{path}": path for path, value in leaves.items() if _is_power(path, value)}
+            parts = {
+                name: str(leaves.get(f"{path.rpartition('.')[0]}.PhysicalContext") or "")
+                for name, path in powers.items()
+            }
+            wanted = [name for name, part in parts.items() if (name == self._power if self._power else part in WHOLE)]
             if wanted:
-                return link, {path: str(leaves.get(f"{beside[path]}.Name", "")) for path in wanted}
-            known = [f'power = "{path}" is of {plain(part or "the whole", 40)}' for path, part in parts.items()]
+                return {name: (address, powers[name]) for name in wanted}
+            known = [f'power = "{name}" is of {plain(part or "the whole", 40)}' for name, part in parts.items()]
             reasons.append(f"{resource} has {' and '.join(known) or 'no power above 0 W'}")
         raise MixmarkError(", ".join(reasons) or "it has neither EnvironmentMetrics nor Power")
 

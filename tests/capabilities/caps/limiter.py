@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mixmark.harness.capabilities.caps.facts import PowerLimit
 
@@ -21,6 +21,3 @@ class Limiter:
 
     def write(self, id: str, watts: float) -> None:
         raise OSError(PID)
-
-    def processes(self, id: str) -> Sequence[int]:
-        return ()

@@ -18,7 +18,7 @@ from typing import Any, Concatenate
 import numpy as np
 
 from mixmark.harness.capabilities.hosts import launchers, messages
-from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls, MixProgress
+from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import lines
 from mixmark.harness.contracts.schema import (
     Absent,
@@ -161,13 +161,11 @@ class StandIn:
         loaded = LoadedSuites(rates, quanta, {each.device: 1 for each in rates})
         self.call(LeaderCalls.mix_ready, loaded=replace(loaded, **other))
 
-    def progress(self, phase: Phase, feeds: int = 5, running: str = "low", **other: Any) -> None:
-        done = {each.route.suite: float(feeds) for each in phase.shares}
+    def progress(self, phase: Phase, **other: Any) -> None:
+        done = {each.route.suite: 5.0 for each in phase.shares}
         devices = [task.device for task in phase.tasks]
         tally = Tally(done, done, {(suite, device): 1.0 for suite in done for device in devices}, {})
-        counts = dict.fromkeys(done, feeds)
-        progress = MixProgress(replace(tally, **other), counts, dict.fromkeys(devices, running))
-        self.call(LeaderCalls.mix_progress, progress=progress)
+        self.call(LeaderCalls.mix_progress, tally=replace(tally, **other))
 
     def record(self, phase: str, of: Share) -> Record:
         """Three feeds of 10 ms that have just been finished, on this host's clock."""

@@ -12,17 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Device
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
 SECRET = "correct horse"
-SALTS = ("5a1711", "d1d1d1")
-CHALLENGE = f"2$1000${SALTS[0]}$2000${SALTS[1]}"
 DIGEST = 'Digest qop="auth", realm="shellyplug", nonce="60dc2c69", algorithm=SHA-256'
-SESSION = "0123456789abcdef"
 
 
 def gathered(take: Callable[[], Sequence[Sample]]) -> Sequence[Sample]:
@@ -70,12 +67,10 @@ class PlugServer(ThreadingHTTPServer):
         kind = self.kind.rstrip("1")
         own = {"kind": kind, "url": f"http://127.0.0.1:{self.server_address[1]}{path}"}
         own |= {"power": "readings.0.watts"} if kind == "json" and "energy" not in more else {}
-        own |= {"ain": "08761 0000434", "user": "reader", "password_env": "PLUG"} if kind == "fritz" else {}
         return own | more
 
     def reply(self, path: str) -> Any:
         """What the plug answers; None: it knows no such path."""
-        query = parse_qs(urlsplit(path).query)
         watts, joules = self.power_w(), self.counter_j()
         status = {"StatusSNS": {"Time": "t", "ENERGY": {"Total": round(joules / 3.6e6, 3), "Power": round(watts)}}}
         entity = {"state": str(round(watts, 1)), "attributes": {"unit_of_measurement": "W"}}
@@ -100,24 +95,8 @@ class PlugServer(ThreadingHTTPServer):
             "tasmota": {"/cm": status},
             "homeassistant": {"/api/states/sensor.plug": entity},
             "json": {"/status": {"readings": [{"watts": watts}], "total": joules / 3.6e6}},
-            "fritz": {"/login_sid.lua": _login(query), "/webservices/homeautoswitch.lua": self._switch(query)},
         }
         return replies[self.kind].get(urlsplit(path).path)
-
-    def _switch(self, query: dict[str, list[str]]) -> str:
-        if query.get("sid") != [SESSION] or query.get("ain") != ["087610000434"]:
-            return "inval\n"
-        power = query["switchcmd"] == ["getswitchpower"]
-        return f"{round(self.power_w() * 100) * 10 if power else int(self.counter_j() / 3600)}\n"
-
-
-def _login(query: dict[str, list[str]]) -> str:
-    if "response" not in query:
-        return f"<SessionInfo><SID>{'0' * 16}</SID><Challenge>{CHALLENGE}</Challenge></SessionInfo>"
-    inner = hashlib.pbkdf2_hmac("sha256", SECRET.encode(), bytes.fromhex(SALTS[0]), 1000)
-    outer = hashlib.pbkdf2_hmac("sha256", inner, bytes.fromhex(SALTS[1]), 2000).hex()
-    right = query["response"] == [f"{SALTS[1]}${outer}"] and query["username"] == ["reader"]
-    return f"<SessionInfo><SID>{SESSION if right else '0' * 16}</SID></SessionInfo>"
 
 
 def _knows(authorization: str, path: str) -> bool:

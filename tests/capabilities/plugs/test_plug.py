@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import base64
-import gzip
-import json
 import ssl
 import subprocess
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.schema import Absent, Domain
 from tests.capabilities.plugs.servers import CPU, DIGEST, SECRET, PlugServer, gathered, served
 
-PLUGS = ("shelly", "shelly1", "tasmota", "homeassistant", "fritz", "json")
+PLUGS = ("shelly", "shelly1", "tasmota", "homeassistant", "json")
 SECOND = 1_000_000_000
 BASIC = "Basic " + base64.b64encode(f"admin:{SECRET}".encode()).decode()
 
@@ -63,7 +60,7 @@ def test_each_kind_gives_its_watts(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        *((kind, {"read": "energy"}) for kind in ("shelly", "shelly1", "tasmota", "fritz")),
+        *((kind, {"read": "energy"}) for kind in ("shelly", "shelly1", "tasmota")),
         ("json", {"energy": "total", "unit": "kWh"}),
     ],
 )
@@ -91,8 +88,6 @@ def test_each_counter_gives_its_joules(kind: str, options: dict[str, str]) -> No
         ({"kind": "shelly", "url": "http://h", "password_env": "PLUG"}, "not password_env"),
         ({"kind": "json", "url": "http://h", "power": "w", "token_env": "T", "user": "b"}, "not user and token_env"),
         ({"kind": "homeassistant", "url": "http://h"}, "url of an entity"),
-        ({"kind": "fritz", "url": "http://h/x", "ain": "1"}, "bare url"),
-        ({"kind": "fritz", "url": "http://h"}, "ain, user and password_env"),
         ({"kind": "json", "url": "http://h"}, "needs power or energy"),
         ({"kind": "json", "url": "http://h", "power": "a", "energy": "b", "unit": "W"}, "one of power and energy"),
         ({"kind": "json", "url": "http://h", "energy": "a"}, "'a' does not say its unit: add unit"),
@@ -123,9 +118,6 @@ def test_replies_that_are_none_are_named() -> None:
     with served("json") as server:
         server.mangled = lambda request, body: b"<!doctype html><title>login</title>"
         assert "wants a login" in refusal(server)
-        server.mangled = lambda request, body: b" " * (http.LONGEST + 2)
-        assert "longer than 1 MiB" in refusal(server)
-
         server.needs = "Basic never"
         assert "check user and password_env" in refusal(server)
         server.shutdown()
@@ -168,8 +160,6 @@ def test_a_wrong_certificate_is_refused_and_the_right_one_taken(tmp_path: Path) 
         server.tree = {"/status": "/there", "/there": {"readings": [{"watts": 12.5}]}}
         found, meter = metered(server, url=url, verify="no")
         assert read(meter, found) == 12.5
-        server.tree = {"/status": url.replace("https", "http")}
-        assert "redirects to http" in refusal(server, url=url, verify="no")
 
 
 def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
@@ -182,11 +172,6 @@ def test_passwords_come_from_the_environment_and_go_to_the_plug_alone() -> None:
         assert server.asked[-1] == "/cm?cmnd=Status%2010&user=admin&password=correct+horse"
         server.mangled = lambda request, body: b"?"
         assert SECRET not in refusal(server, user="admin", password_env="PLUG")
-    with served("fritz") as server:
-        meter = Plug(server.options(), {"PLUG": "wrong"})
-        [refused] = meter.domains([CPU])
-        assert isinstance(refused, Absent) and "refuses the login" in refused.reason
-        assert "does not know this ain" in refusal(server, ain="1")
 
 
 @pytest.mark.parametrize(("kind", "needs"), [("shelly", DIGEST), ("shelly1", BASIC)])
@@ -236,7 +221,7 @@ def tasmota(power: object) -> dict[str, Any]:
         ("shelly", {STATUS: SWITCHES}, {"energy": "switch:1.aenergy.total"}, 7200),
         ("shelly", {STATUS: {"pm1:0": {"apower": 35.5}}}, {}, 35.5),
         ("shelly", {STATUS: {"em:0": PHASES}}, {"power": "em:0.total_act_power"}, 60.5),
-        ("shelly", {"/rpc/EM.GetStatus?id=0": PHASES}, {"power": "b_act_power"}, 20.5),
+        ("shelly", {"/rpc/EM.GetStatus": PHASES}, {"path": "/rpc/EM.GetStatus", "power": "b_act_power"}, 20.5),
         (
             "shelly",
             {STATUS: {"em1data:0": {"total_act_energy": 2.0, "total_act_ret_energy": 9.0}}},
@@ -250,7 +235,6 @@ def tasmota(power: object) -> dict[str, Any]:
         ("shelly", {"/meter/1": METERS[1]}, {"path": "/meter/1"}, 150),
         ("shelly", {"/emeter/0": METERS[0]}, {"path": "/emeter/0", "read": "energy"}, 216_000),
         ("shelly", {"/proxy/meter/0": METERS[0]}, {"path": "/proxy/meter/0", "read": "energy"}, 3600),
-        ("shelly", {"/rpc/EM1.GetStatus?id=0": {"act_power": 35.5}}, {}, 35.5),  # an emulation
         ("tasmota", tasmota(61), {}, 61),
         ("tasmota", tasmota([100, 0, 7]), {"power": "StatusSNS.ENERGY.Power.2"}, 7),
         ("tasmota", {"/cm?cmnd=Status%208": tasmota(62)[TASMOTA]}, {"path": "/cm?cmnd=Status%208"}, 62),
@@ -273,7 +257,7 @@ def test_the_reading_that_is_meant_is_read(
 @pytest.mark.parametrize(
     ("kind", "tree", "options", "says"),
     [
-        ("shelly", {STATUS: SWITCHES}, {}, 'choose power = "switch:0.apower" (W), power = "switch:1.apower"'),
+        ("shelly", {STATUS: SWITCHES}, {}, 'choose power = "switch:0.apower", power = "switch:1.apower"'),
         ("shelly", {STATUS: SWITCHES}, {"read": "energy"}, 'choose energy = "switch:0.aenergy.total"'),
         ("shelly", {STATUS: SWITCHES}, {"power": "switch:2.apower"}, 'known: power = "switch:0.apower"'),
         ("shelly", {STATUS: {"switch:0": {"apower": None}}}, {}, "no number for switch:0.apower: None"),
@@ -288,14 +272,8 @@ def test_the_reading_that_is_meant_is_read(
         ),
         ("shelly", {STATUS: {"em:0": PHASES}}, {}, 'power = "em:0.total_act_power"'),
         ("shelly", {"/rpc/Switch.GetStatus?id=1": {"apower": 5.0}}, {"path": "/rpc/Switch.GetStatus?id=2"}, "404"),
-        (
-            "shelly",
-            {f"/rpc/Switch.GetStatus?id={id}": {"apower": 5.0} for id in range(2)},
-            {},
-            'choose url = "/rpc/Switch.GetStatus?id=0", url = "/rpc/Switch.GetStatus?id=1"',
-        ),
         ("shelly", {"/status": {"meters": METERS}}, {}, 'choose power = "meters.0.power"'),
-        ("shelly", {"/meter/0": {"power": 5.0, "is_valid": False}}, {}, "its value is not valid"),
+        ("shelly", {"/status": {"meters": [{"power": 5.0, "is_valid": False}]}}, {}, "its value is not valid"),
         ("shelly", {"/relay/1": {"ison": True, "timer_remaining": 0}}, {"path": "/relay/1"}, "'timer_remaining'"),
         ("tasmota", tasmota([100, 0, 0]), {}, 'choose power = "StatusSNS.ENERGY.Power.0"'),
         (
@@ -332,69 +310,22 @@ def test_a_plug_of_which_the_meter_fails_later_gives_no_value() -> None:
             ask()
 
 
-@pytest.mark.parametrize("code", [301, 308])
-def test_a_redirect_on_the_same_host_is_followed_with_the_account(code: int) -> None:
-    with served("tree") as server:
-        server.redirects, server.needs = code, BASIC
-        server.tree = {"/a": "/a/", "/a/": "b?c=1", "/a/b?c=1": {"w": 12.5}}
-        url = server.options()["url"]
-        found, meter = metered(server, kind="json", url=f"{url}/a", power="w", user="admin", password_env="PLUG")
-        assert read(meter, found) == 12.5
-        server.tree, server.needs = {"/a": "/a"}, ""
-        assert "again and again" in refusal(server, kind="json", url=f"{url}/a", power="w")
-
-
-@pytest.mark.parametrize("given", [{"user": "admin", "password_env": "PLUG"}, {"token_env": "TOKEN"}])
-def test_a_redirect_to_another_host_is_refused_and_takes_no_secret_there(given: dict[str, str]) -> None:
+def test_a_redirect_is_followed_and_takes_no_secret_to_another_host() -> None:
     with served("tree") as server, served("tree") as other:
+        server.needs, server.tree = BASIC, {"/a": "/a/", "/a/": "b?c=1", "/a/b?c=1": {"w": 12.5}}
+        given = {"kind": "json", "url": f"http://127.0.0.1:{server.server_port}/a", "power": "w"}
+        account = {"user": "admin", "password_env": "PLUG"}
+        found, meter = metered(server, **given, **account)
+        assert read(meter, found) == 12.5
+        other.needs, other.tree = BASIC, {"/a": {"w": 666}}
         server.tree = {"/a": f"http://localhost:{other.server_port}/a"}
-        url = server.options()["url"]
-        assert "redirects to another host" in refusal(server, kind="json", url=f"{url}/a", power="w", **given)
-        assert not other.asked
-
-
-def test_the_zone_of_an_ipv6_address_is_taken_as_a_url_and_a_shell_write_it() -> None:
-    for zone in ("%eth0", "%25eth0"):
-        meter = Plug({"kind": "json", "url": f"http://[fe80::1{zone}]/status", "power": "w"}, {})
-        assert meter._client.at.netloc == "[fe80::1%eth0]"
+        assert "answers 401" in refusal(server, **given, **account)
+        server.needs = other.needs = "Bearer abc"
+        assert "answers 401" in refusal(server, **given, token_env="TOKEN")
+        assert len(other.asked) >= 2
 
 
 def test_no_proxy_of_the_environment_sees_the_plug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with served("json") as server:
         metered(server)
-
-
-def test_a_reply_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PATIENCE_S", 0.05)
-
-    def trickling(request: Any, body: bytes) -> None:
-        request.send_response(200)
-        request.end_headers()
-        with suppress(OSError):  # the meter is gone
-            for _ in range(200):
-                request.wfile.write(b" ")
-                time.sleep(0.005)
-
-    with served("json") as server:
-        server.mangled = trickling
-        assert "takes longer than 0.05 s" in refusal(server)
-
-
-def test_a_compressed_reply_is_read_and_has_the_same_limit() -> None:
-    with served("json") as server:
-        content = json.dumps({"readings": [{"watts": 12.5}]}).encode()
-
-        def compressed(request: Any, body: bytes) -> None:
-            packed = gzip.compress(content)
-            request.send_response(200)
-            request.send_header("Content-Encoding", "gzip")
-            request.send_header("Content-Length", str(len(packed)))
-            request.end_headers()
-            request.wfile.write(packed)
-
-        server.mangled = compressed
-        found, meter = metered(server)
-        assert read(meter, found) == 12.5
-        content = b" " * (http.LONGEST * 40)
-        assert "longer than 1 MiB" in refusal(server)

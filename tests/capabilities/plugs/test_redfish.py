@@ -84,7 +84,7 @@ def test_the_controller_gives_the_power_of_the_node(server: PlugServer, tree: Tr
     (domain,) = redfish.domains([CPU])
     assert isinstance(domain, Domain)
     assert (domain.boundary, domain.quantity, domain.covers) == ("node", "power", ("cpu:0", "memory", "node"))
-    assert f"chassis {chassis}" in domain.source and "127.0.0.1" not in domain.source
+    assert f"Redfish {chassis}/Power" in domain.source and "127.0.0.1" not in domain.source
     assert gathered(lambda: redfish.read(domain)) == [Sample(watts)]
 
 
@@ -101,16 +101,12 @@ def test_the_password_comes_from_the_environment_and_goes_nowhere_else(server: P
 def test_of_several_chassis_one_is_named(server: PlugServer) -> None:
     server.tree = {**old(), **new()}
     server.tree["/redfish/v1/Chassis"] = {"Members": [link("/redfish/v1/Chassis/1"), link("/redfish/v1/Chassis/Self")]}
-    assert 'choose chassis = "1", chassis = "Self"' in refused(server)
-    (domain,) = meter(server, chassis="Self").domains([CPU])
-    assert isinstance(domain, Domain)
-    assert """no chassis 'Slef'; known: chassis = "1", chassis = "Self\"""" in refused(server, chassis="Slef")
-    server.tree = new()
-    assert "Rail: it has neither EnvironmentMetrics nor Power" in refused(server, chassis="Rail")
-    assert """no chassis 'Slef'; known: chassis = "Self", chassis = "Rail\"""" in refused(server, chassis="Slef")
+    assert f'choose power = "{WATTS.format(1)}", power = "Self/PowerWatts.Reading"' in refused(server)
+    assert watts_of(server, power="Self/PowerWatts.Reading") == 512.5
+    assert "no chassis has Slef/PowerWatts.Reading" in refused(server, power="Slef/PowerWatts.Reading")
 
 
-WATTS = "PowerControl.{}.PowerConsumedWatts"
+WATTS = "1/PowerControl.{}.PowerConsumedWatts"
 
 
 @pytest.mark.parametrize(
@@ -136,9 +132,9 @@ def test_of_several_powers_the_one_of_the_whole_chassis_is_read(
 
 def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(server: PlugServer) -> None:
     server.tree = old()
-    controls: list[dict[str, object]] = [{"PowerConsumedWatts": 300, "Name": "CPU"}, {"PowerConsumedWatts": 310}]
+    controls: list[dict[str, object]] = [{"PowerConsumedWatts": 300}, {"PowerConsumedWatts": 310}]
     server.tree["/redfish/v1/Chassis/1/Power"] = {"PowerControl": controls}
-    assert f'choose power = "{WATTS.format(0)}" (CPU), power = "{WATTS.format(1)}"' in refused(server)
+    assert f'choose power = "{WATTS.format(0)}", power = "{WATTS.format(1)}"' in refused(server)
     assert "no chassis has" in refused(server, power=WATTS.format(2))
     for control in controls:
         control["PhysicalContext"] = "CPU"
@@ -159,9 +155,8 @@ def test_a_chassis_without_new_metrics_is_asked_for_its_power(server: PlugServer
 def test_a_chassis_that_cannot_be_asked_does_not_hide_another(server: PlugServer, broken: object) -> None:
     server.tree = {**old(300), "/redfish/v1/Chassis/2": broken}
     server.tree["/redfish/v1/Chassis"] = {"Members": [link("/redfish/v1/Chassis/2"), link("/redfish/v1/Chassis/1")]}
-    for options in ({}, {"chassis": "1"}):
-        assert watts_of(server, **options) == 300.0
-    assert refused(server, chassis="2").startswith("no chassis has a power reading above 0 W; 2: ")
+    assert watts_of(server) == 300.0
+    assert "; 2: " in refused(server, power="2/PowerWatts.Reading")
 
 
 @pytest.mark.parametrize(

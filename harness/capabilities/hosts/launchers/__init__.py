@@ -1,10 +1,10 @@
-"""How the agent of each host is started: `process` starts them itself or by ssh and Slurm,
-`ray` by Ray, and `choose` picks a launcher.
+"""How the agent of each host is started: `process` starts them itself or by ssh, Slurm and Ray, and `choose` picks a
+launcher.
 
 `mixmark agent` is the same program everywhere. It reads requests from its standard input, writes replies to its
 standard output and its log to the standard error, and ends when its standard input does. The engine that starts it
-carries these streams: ssh and srun connect them to their own, and a Ray actor holds them and passes the bytes on in
-method calls. Nothing listens on a port.
+carries these streams: ssh and srun connect them to their own, and `ray_bridge` passes the bytes on in calls of a Ray
+actor. Nothing listens on a port.
 """
 
 from __future__ import annotations

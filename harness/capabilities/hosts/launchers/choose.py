@@ -16,16 +16,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mixmark.harness.capabilities.hosts.launchers import Host, Launcher
-from mixmark.harness.capabilities.hosts.launchers.process import allocated, local, slurm, ssh
-from mixmark.harness.capabilities.hosts.launchers.ray import nodes, ray
+from mixmark.harness.capabilities.hosts.launchers.process import allocated, local, nodes, ray, slurm, ssh
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import HOST_NAME
 from mixmark.harness.contracts.toml import read_toml
 
-ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)")
-"""A name, an IPv4 or an IPv6 address, with a user or without: no option, and nothing that a shell reads."""
+ADDRESS = r"([A-Za-z0-9_][A-Za-z0-9._-]*@)?([A-Za-z0-9_][A-Za-z0-9._-]*|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)"
+"""A name, an IPv4 or an IPv6 address, with a user or without: no option, and nothing that a shell reads. A port and a
+key belong in the user's ssh configuration."""
+WORD = r"[^-\p{C}]\P{C}*"
+"""No option of a program, and nothing that a terminal obeys."""
 SPAN = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?")
 LAST_CORE = 65535
 KEYS = ("address", "python", "config", "cores")
@@ -39,6 +44,34 @@ LAUNCHERS: Mapping[str, Callable[[str], Launcher]] = {
 """Makes each launcher. Its argument is the option --address, which only ray uses."""
 FIND_HOSTS: Mapping[str, Callable[[str], tuple[Host, ...]]] = {"slurm": lambda address: allocated(), "ray": nodes}
 """Finds all hosts of an engine that knows them; the other launchers need a list."""
+
+
+def _cores(listed: object) -> tuple[int, ...]:
+    """The hardware threads of a list such as 0-15,32-47."""
+    found: list[int] = []
+    for part in str(listed).split(","):
+        span = SPAN.fullmatch(part.strip())
+        first, last = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
+        if last < first or last > LAST_CORE:
+            raise ValueError(f'{listed!r} is no list of hardware threads such as "0-15,32-47"')
+        found += range(first, last + 1)
+    return tuple(sorted(set(found)))
+
+
+class HostSection(BaseModel):
+    """The section of a host."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    address: Annotated[str, Field(pattern=f"^({ADDRESS})$")] = ""
+    python: Annotated[str, Field(pattern=f"^{WORD}$")] = ""
+    config: Annotated[str, Field(pattern=f"^{WORD}$")] = ""
+    cores: Annotated[tuple[int, ...], BeforeValidator(_cores)] = ()
+
+
+class HostsFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    launcher: str = ""
+    host: dict[Annotated[str, Field(pattern=f"^{HOST_NAME}$")], HostSection] = {}
 
 
 def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tuple[Launcher, tuple[Host, ...]]:
@@ -61,48 +94,12 @@ def choose(hosts: Path | None, launcher: str | None, address: str | None) -> tup
 
 def read(path: Path) -> tuple[str, tuple[Host, ...]]:
     """The launcher that a file names, empty if it names none, and its hosts. Raises UsageError."""
-    content = read_toml(path, "the list of hosts", FORM)
-    if unknown := set(content) - {"launcher", "host"}:
-        raise UsageError(f"{path} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=FORM)
-    launcher, sections = content.get("launcher", ""), content.get("host", {})
-    if not isinstance(launcher, str) or not isinstance(sections, dict):
-        raise UsageError(f"{path} is no list of hosts", hint=FORM)
-    return launcher, tuple(_host(path, name, section) for name, section in sections.items())
-
-
-def _host(path: Path, name: str, section: object) -> Host:
-    where = f"{path}: [host.{name}]"
-    if not re.fullmatch(HOST_NAME, name):
-        raise UsageError(f"{where} is no name of a host", hint="use up to 32 small letters, digits and dashes")
-    if not isinstance(section, dict) or not all(isinstance(value, str) for value in section.values()):
-        raise UsageError(f"{where} must be a section of strings", hint=FORM)
-    if unknown := set(section) - set(KEYS):
-        raise UsageError(f"{where} has {', '.join(sorted(unknown))}, which Mixmark does not know", hint=FORM)
-    for key, value in section.items():
-        if not value or value.startswith("-") or not value.isprintable():
-            raise UsageError(f"{where} {key} = {value!r} is empty, begins with a dash or has a control character")
-    address = section.get("address", "")
-    if address and not ADDRESS.fullmatch(address):
-        raise UsageError(
-            f"{where} address = {address!r} is no address",
-            hint="give machine or user@machine; a port and a key belong in your ssh configuration",
-        )
-    cores = _cores(f"{where} cores", section["cores"]) if "cores" in section else ()
-    return Host(name, address, section.get("python", ""), section.get("config", ""), cores)
-
-
-def _cores(where: str, text: str) -> tuple[int, ...]:
-    """The hardware threads of a list such as 0-15,32-47."""
-    found: list[int] = []
-    for part in text.split(","):
-        span = SPAN.fullmatch(part.strip())
-        first, last = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
-        if last < first or last > LAST_CORE:
-            raise UsageError(f"{where} = {text!r} is no list of hardware threads", hint='give one such as "0-15,32-47"')
-        found += range(first, last + 1)
-    if len(set(found)) < len(found):
-        raise UsageError(f"{where} = {text!r} names a hardware thread twice")
-    return tuple(found)
+    try:
+        found = HostsFile.model_validate(read_toml(path, "the list of hosts", FORM))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", hint=FORM) from error
+    return found.launcher, tuple(Host(name, **dict(section)) for name, section in found.host.items())
 
 
 def _refuse_doubles(path: Path | None, launcher: str, hosts: tuple[Host, ...]) -> None:
@@ -113,9 +110,7 @@ def _refuse_doubles(path: Path | None, launcher: str, hosts: tuple[Host, ...]) -
             if host.address:
                 raise UsageError(f"{path}: [host.{host.name}] address: the launcher local starts all agents here")
             continue
-        default = "" if launcher == "ray" else host.name  # any node
-        address = (host.address or default).rpartition("@")[2].lower()
+        address = (host.address or host.name).rpartition("@")[2].lower()
         if address in names:
             raise UsageError(f"{path}: the hosts {names[address]} and {host.name} have the same address")
-        if address:
-            names[address] = host.name
+        names[address] = host.name

@@ -1,4 +1,5 @@
-"""Agents as processes of this machine, or at the end of a program that reaches another machine: `ssh`, `srun`.
+"""Agents as processes of this machine, or at the end of a program that reaches another machine: `ssh`, `srun`, or
+`ray_bridge`.
 
 The standard streams of the program are the agent's. An agent whose standard input ends, ends itself and its workers; no
 process of the other machine can be reached from here.
@@ -14,6 +15,7 @@ because each host may have an interpreter of its own.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import shlex
@@ -31,6 +33,7 @@ from mixmark.harness.capabilities.hosts.launchers import Channel, Host, Launcher
 from mixmark.harness.capabilities.hosts.streams import CHUNK_BYTES
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.plugins import install
 from mixmark.harness.worker.process.child_process import ConnectedProcess
 
 ENDS_WITHIN_S = 10.0  # from the end of an agent's standard input to the end of the agent, before it is killed
@@ -67,7 +70,9 @@ SLURM_STEP = (
     "--job-name=mixmark",
 )
 """Without --unbuffered, which would put a pseudo-terminal between srun and the agent: the agent writes whole lines."""
-SLURM_REPLIES_S = 30
+REPLIES_WITHIN_S = 60  # a program that lists the nodes
+RAY_BRIDGE = str(Path(__file__).with_name("ray_bridge.py"))
+RAY_HINT = "start Ray here with `ray start`, or name its cluster by --address; both need the same authentication"
 SLURM_HINT = "run it in an allocation: salloc or sbatch, with --exclusive"
 
 
@@ -219,9 +224,36 @@ def allocated() -> tuple[Host, ...]:
     nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         raise UsageError("this is no Slurm allocation", hint=SLURM_HINT)
-    words = [program("slurm", "scontrol", SLURM_HINT), "show", "hostnames", nodes]
+    return _listed([program("slurm", "scontrol", SLURM_HINT), "show", "hostnames", nodes], SLURM_HINT)
+
+
+def ray(address: str) -> Launcher:
+    """Runs `ray_bridge` for each host. The address of a host is its node's address or id. Raises UsageError."""
+    _need_ray()
+
+    def command_of(host: Host) -> list[str]:
+        return [sys.executable, "-P", RAY_BRIDGE, address, host.address or host.name, *command(host, "")]
+
+    return partial(processes, command_of=command_of)
+
+
+def nodes(address: str) -> tuple[Host, ...]:
+    """A host for each node of the Ray cluster at an address, or of this machine's (`auto`). Raises UsageError."""
+    _need_ray()
+    return _listed([sys.executable, "-P", RAY_BRIDGE, address], RAY_HINT)
+
+
+def _need_ray() -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError("the launcher ray needs the package ray", hint=install.command("ray"))
+
+
+def _listed(words: Sequence[str], hint: str) -> tuple[Host, ...]:
+    """A host for each node that a program lists. Raises UsageError."""
     try:
-        listed = subprocess.run(words, capture_output=True, text=True, timeout=SLURM_REPLIES_S, check=True).stdout
+        done = subprocess.run(words, capture_output=True, text=True, timeout=REPLIES_WITHIN_S)
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"scontrol does not list the nodes: {plain(str(error))}") from error
-    return tuple(Host(f"host{number}", node) for number, node in enumerate(listed.split(), 1))
+        raise UsageError(f"the nodes are not listed: {plain(str(error))}", hint) from error
+    if done.returncode:
+        raise UsageError(f"the nodes are not listed: {plain(done.stderr[-MAX_LINE:])}", hint)
+    return tuple(Host(f"host{number}", node) for number, node in enumerate(done.stdout.split(), 1))

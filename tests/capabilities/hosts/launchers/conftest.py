@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mixmark.harness.capabilities.hosts.launchers import Host, Launcher
-from mixmark.harness.capabilities.hosts.launchers.process import local, ssh
-from mixmark.harness.capabilities.hosts.launchers.ray import SETTINGS, ray
+from mixmark.harness.capabilities.hosts.launchers.process import local, nodes, ray, ssh
+from mixmark.harness.capabilities.hosts.launchers.ray_bridge import SETTINGS
 from tests.capabilities.hosts.launchers.sshd import Machine, machine
 
 RAY_NODES = 3
@@ -61,6 +61,8 @@ class Way:
     def host(self, number: int, python: str, fault: str = "") -> Host:
         """The first, second or third host, with its fault."""
         address = f"rack{number}" if self.name == "ssh" else ""
+        if self.name == "ray":
+            address = nodes(self.address)[number - 1].address
         return Host(f"host{number}", address, python, fault)
 
 
@@ -72,7 +74,7 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Way
         return Way(name, "process.ssh()")
     if name == "ray":
         address = request.getfixturevalue("ray_address")
-        return Way(name, f"ray.ray({address!r})", address)
+        return Way(name, f"process.ray({address!r})", address)
     return Way(name, "process.local()")
 
 

