@@ -16,7 +16,6 @@ from mixmark.harness.capabilities.plan.machine import Kind, Limits, Planner, Que
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.figures import Estimate
 
-GAP = 0.01
 SEEDS = 3
 QUESTIONS: tuple[tuple[Question, Limits], ...] = (
     ("cheapest", Limits(mixes_per_hour=200 * 3600)),
@@ -59,7 +58,7 @@ def main() -> None:
     for seed in range(SEEDS):
         rng = random.Random(seed)
         table = [kind(rng, number, suites) for number in range(kinds)]
-        planner = Planner(table, {f"s{suite}": 1.0 for suite in range(suites)}, mip_gap=GAP)
+        planner = Planner(table, {f"s{suite}": 1.0 for suite in range(suites)})
         for question, limits in QUESTIONS:
             begin = time.perf_counter()
             try:

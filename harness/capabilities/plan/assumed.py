@@ -1,5 +1,4 @@
-"""Devices that no result here measures: kinds for the planner from declared rates, from ratios to a measured machine,
-or from a datasheet.
+"""Devices that no result here measures: kinds for the planner from declared rates or from a datasheet.
 
 A datasheet gives a bound: no feed is faster than its floating-point operations at the device's peak, nor than its bytes
 at the bandwidth of its memory (Williams et al., Roofline, CACM 52(4), 2009). The operations and bytes are those of the
@@ -9,10 +8,9 @@ suite's own cost model. The planner computes with a stated fraction of the bound
 from __future__ import annotations
 
 import math
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,15 +18,11 @@ from mixmark.harness.capabilities.plan.machine import HOUR_S, Assumption, Basis,
 from mixmark.harness.capabilities.plan.prices import Declared
 from mixmark.harness.contracts.errors import Unsupported, UsageError, choose_by_name
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.numbers import bare
-from mixmark.harness.contracts.protocols import Suite
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Tier, WeightClass, weight_class
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Tier, weight_class
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.contracts.toml import is_reckonable
 from mixmark.harness.plugins import registry
 
 DATASHEETS = Path(__file__).with_name("datasheets.toml")
-RATIO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*[×x*]\s*(\S.*)")
 GIGA, TERA = 1e9, 1e12
 SIZES = tuple(2**power for power in range(13))
 """The batch sizes of a suite's workload."""
@@ -63,15 +57,16 @@ def kinds(
     named: Sequence[str],
     declared: Mapping[str, Declared],
     workloads: Mapping[str, Workload | Reason],
-    measured: Sequence[Kind],
+    measured: Iterable[str],
     fraction: float,
 ) -> Iterator[Kind]:
     """The kinds of the declared devices without a measurement, and of the shipped datasheets that are named. What a
     user declares of a shipped one replaces its figures.
 
-    named: the devices that options name. Raises UsageError like `kind`, and for a name that does not exist.
+    named: the devices that options name. measured: the names of measured kinds. Raises UsageError like `kind`, and for
+    a name that does not exist.
     """
-    shipped, known = datasheets(), {kind.unmarked for kind in measured}
+    shipped, known = datasheets(), set(measured)
     try:
         choose_by_name("kind of device", named, [*known, *declared, *shipped])
     except UsageError as error:
@@ -81,14 +76,13 @@ def kinds(
         if own and sheet:
             sheet = sheet.model_copy(update={figure: getattr(own, figure) for figure in own.model_fields_set})
         if name not in known and (sheet := sheet or own) and sheet.assumes:
-            made = kind(name, sheet, workloads, measured, fraction)
-            yield replace(made, doubt="; ".join(own.contradictions())) if own else made
+            yield kind(name, sheet, workloads, fraction)
 
 
-def bound(sheet: Declared, workload: Workload) -> tuple[float, Basis] | None:
+def bound(sheet: Declared, workload: Workload, fraction: float = 1.0) -> Basis | None:
     """The most units per second that a datasheet allows, and what limits them. None if it states no peak of any
-    precision, or no bandwidth."""
-    found: list[tuple[float, Basis]] = []
+    precision, or no bandwidth. fraction: the part of the bound that the planner computes with."""
+    found: list[Basis] = []
     for batch in workload.batches:
         flops_per_s = sheet.tflops.get(batch.precision, 0.0) * TERA  # type: ignore[call-overload]  # any str may be asked
         if not flops_per_s or not sheet.gb_per_s:
@@ -101,33 +95,31 @@ def bound(sheet: Declared, workload: Workload) -> tuple[float, Basis] | None:
         memory_s = sum(bytes_s for flops_s, bytes_s in took if flops_s < bytes_s)
         at_most = batch.units / (compute_s + memory_s)
         limit = f"{'compute' if compute_s >= memory_s else 'memory'} in {batch.precision}"
-        found.append((at_most, Basis(at_most, limit, workload.memory_bytes[batch.precision])))
-    return max(found, key=lambda each: each[0], default=None)
+        found.append(Basis(fraction * at_most, at_most, limit, workload.memory_bytes[batch.precision]))
+    return max(found, key=lambda each: each.units_per_s, default=None)
 
 
 def mixes_per_hour(sheet: Declared, mix_units: Mapping[str, float], workloads: Mapping[str, Workload]) -> float | None:
     """The most mixes per hour that a datasheet allows. None if a suite has no workload or no bound, or if the memory
     does not hold the weights of all suites at once."""
     known = {suite: found for suite, work in workloads.items() if (found := bound(sheet, work))}
-    memory_bytes = sum(basis.memory_bytes for _, basis in known.values())
+    memory_bytes = sum(basis.memory_bytes for basis in known.values())
     if mix_units.keys() - known.keys() or memory_bytes > (sheet.memory_gb or math.inf) * GIGA:
         return None
-    return HOUR_S / sum(units / known[suite][0] for suite, units in mix_units.items())
+    return HOUR_S / sum(units / known[suite].units_per_s for suite, units in mix_units.items())
 
 
-def kind(
-    name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], measured: Sequence[Kind], fraction: float
-) -> Kind:
+def kind(name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], fraction: float) -> Kind:
     """A kind from a table of assumptions. Its name says that it is assumed.
 
     workloads: of each suite of the mix, or why it has none. Raises UsageError for an assumption without a source, for
-    an unknown suite or machine, and if nothing gives a rate.
+    an unknown suite, and if nothing gives a rate.
     """
     if not sheet.source:
         raise UsageError(f"{name} was not measured and has no source", 'say where its figures are from: source = "…"')
     for suite in sheet.rates:
         choose_by_name("suite in the mix", [suite], workloads)
-    found = dict(_rates(name, sheet, workloads, measured, fraction))
+    found = dict(_rates(sheet, workloads, fraction))
     if not found:
         reasons = "; ".join(f"{suite}: {why}" for suite, why in workloads.items() if isinstance(why, str))
         raise UsageError(
@@ -138,80 +130,51 @@ def kind(
     extra = None if sheet.watts is None or idle is None else max(0.0, sheet.watts - idle)
     return Kind(
         name,
-        tuple(Speed(suite, rate, extra, basis.memory_bytes) for suite, (rate, basis) in found.items()),
+        tuple(Speed(suite, _estimate(basis), extra, basis.memory_bytes) for suite, basis in found.items()),
         is_host=sheet.is_host,
         slots=sheet.slots or 0,
         pool_bytes={} if sheet.memory_gb is None else {"": round(sheet.memory_gb * GIGA)},
         idle_watts=idle,
         price=sheet.price,
-        rack_units=sheet.rack_units,
-        assumption=Assumption(sheet.source, fraction, {suite: basis for suite, (_, basis) in found.items()}),
+        assumption=Assumption(sheet.source, found),
     ).marked("assumed")
 
 
-def _rates(
-    name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], measured: Sequence[Kind], fraction: float
-) -> Iterator[tuple[str, tuple[Estimate, Basis]]]:
+def _rates(sheet: Declared, workloads: Mapping[str, Workload | Reason], fraction: float) -> Iterator[tuple[str, Basis]]:
     for suite, workload in workloads.items():
-        rate = sheet.rates.get(suite)
-        if isinstance(rate, str):
-            times, of, whose = _ratio(name, suite, rate, measured)
-            low, high = of.ends
-            ratio = Basis(limit=f"{bare(times)} × {whose}")
-            yield suite, (Estimate(times * of.estimate, times * low, times * high), ratio)
-        elif rate is not None:
-            yield suite, (Estimate(rate), Basis())
-        elif not isinstance(workload, str) and (most := bound(sheet, workload)):
-            at_most, basis = most
-            if basis.memory_bytes <= (sheet.memory_gb or float("inf")) * GIGA:
-                yield suite, (Estimate(fraction * at_most, fraction * at_most, at_most), basis)
+        if suite in sheet.rates:
+            yield suite, Basis(sheet.rates[suite])
+            continue
+        basis = None if isinstance(workload, str) else bound(sheet, workload, fraction)
+        if basis and basis.memory_bytes <= (sheet.memory_gb or math.inf) * GIGA:
+            yield suite, basis
 
 
-def _ratio(name: str, suite: str, text: str, measured: Sequence[Kind]) -> tuple[float, Estimate, str]:
-    """The factor, and the measured rate of a whole machine or device with its name."""
-    found = RATIO.fullmatch(text.strip())
-    if found is None or not (float(found[1]) > 0 and is_reckonable(float(found[1]))):
-        raise UsageError(
-            f"{name}: {suite} = {text!r} is no rate", f'give units per second, or "12 × {measured[0].unmarked}"'
-        )
-    known = {kind.unmarked: kind for kind in measured}
-    choose_by_name("measured kind of device", [found[2]], known)
-    kind = known[found[2]]
-    rates = [speed.units_per_s for speed in kind.speeds if speed.suite == suite]
-    if not rates:
-        raise UsageError(f"{name}: no result measures {suite} on {kind.name}", "give units per second")
-    return float(found[1]), max(rates, key=lambda rate: rate.estimate), kind.name
+def _estimate(basis: Basis) -> Estimate:
+    if basis.at_most is None:
+        return Estimate(basis.units_per_s)
+    return Estimate(basis.units_per_s, basis.units_per_s, basis.at_most)
 
 
 @cache
 def workload(suite: str, tier: Tier, bits: int) -> Workload | Reason:
-    """A suite's work in each precision of at least `bits` bits and each batch size, or why it is unknown."""
+    """A suite's work in each precision of at least `bits` bits and each batch size, or why it is unknown. No other
+    package's code runs for a plan."""
+    plugin = registry.find("suites").get(suite)
+    if plugin is None or not plugin.built_in:
+        return "its cost model is not of Mixmark: give its rate"
     batches: list[Batch] = []
     memory_bytes: dict[str, int] = {}
     for precision, width in BITS_PER_WEIGHT.items():
         if (own := weight_class(precision)) < bits:
             continue
         try:
-            built = _built_in(suite, tier, own)
+            built = registry.load_suite(suite, tier, weight_class=own)
         except Unsupported:  # it has no weights of this class
             continue
-        if built is None:
-            return "its cost model is not of Mixmark: give its rate"
         weights = built.weights()
         values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())
         memory_bytes[precision] = values * width // 8
         for size in SIZES if "offline" in built.scenarios else (1,):
             batches.append(Batch(precision, built.units(size), tuple(built.costs(precision, size))))
     return Workload(batches, memory_bytes)
-
-
-def answer_units(suite: str, tier: Tier) -> int:
-    """The units of one feed with one sample: the tokens of an answer. 1 if it is unknown."""
-    built = _built_in(suite, tier, 16)
-    return 1 if built is None else built.units(1)
-
-
-def _built_in(suite: str, tier: Tier, own: WeightClass) -> Suite | None:
-    """A suite of Mixmark: no other package's code runs for a plan."""
-    plugin = registry.find("suites").get(suite)
-    return registry.load_suite(suite, tier, weight_class=own) if plugin and plugin.built_in else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -16,19 +16,17 @@ from mixmark.harness.cli.printing import print_json
 from mixmark.harness.cli.show import form_of, result_or_newest
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, choose_by_name
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.contracts.toml import is_reckonable
 
 if TYPE_CHECKING:
     from mixmark.harness.capabilities.plan.catalogue import MeasuredMachine
     from mixmark.harness.capabilities.plan.machine import Kind, Limits, Retained
-    from mixmark.harness.capabilities.plan.outlook import Box
+    from mixmark.harness.capabilities.plan.outlook import Box, Outlook
     from mixmark.harness.capabilities.plan.prices import Declared
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.reporters.document import Document
 
-COUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kM]\b)?\s*([^\s0-9]+)?")
-THOUSANDS = {None: 1.0, "k": 1e3, "M": 1e6}
+
 POSITIVE = Number(min=0, min_open=True)
 MOST = 1_000_000
 """Devices or hosts of a machine."""
@@ -43,6 +41,9 @@ class Source:
     owned: bool
     price: Any = None
     """The declared price of an entry, with `amount` and `currency`. None if none is declared."""
+
+
+Machine: TypeAlias = "tuple[Source, MeasuredMachine]"
 
 
 @click.command(cls=Placed, section="Read results")
@@ -72,7 +73,7 @@ class Source:
     "--per-hour",
     multiple=True,
     metavar="SUITE=N",
-    help="Work of an hour instead of a mix: 'llm=10k answers', resnet50=500. Repeatable.",
+    help="Work of an hour instead of a mix, in units of the suite: resnet50=500. Repeatable.",
 )
 @click.option("--mixes-per-hour", type=POSITIVE, metavar="N", help="The least that the machine must do.")
 @click.option(
@@ -80,18 +81,11 @@ class Source:
 )
 @click.option("--budget", type=POSITIVE, metavar="MONEY", help="The most that may be spent.")
 @click.option("--power", type=POSITIVE, metavar="WATTS", help="The most that the machine may draw.")
-@click.option("--rack-units", type=POSITIVE, metavar="N", help="The most rack units of its hosts.")
 @click.option("--hosts", type=click.IntRange(1, MOST), metavar="N", help="The most hosts.")
 @click.option("--at-most", multiple=True, metavar="KIND=N", help="The most devices of a kind. Repeatable.")
 @click.option("--add", multiple=True, metavar="KIND[=N]", help="What if there were one more, or N? Repeatable.")
 @click.option("--without", multiple=True, metavar="KIND[=N]", help="What if all, or N, were gone? Repeatable.")
 @click.option("--tariff", type=Number(min=0), metavar="MONEY", help="Price of a kilowatt-hour.")
-@click.option(
-    "--day",
-    metavar="PERCENT,…",
-    callback=lambda context, option, text: _mean_load(text),
-    help="Load in equal parts of a day, for the price of electricity: 100,80,20.  [default: 100]",
-)
 @click.option(
     "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
 )
@@ -101,7 +95,7 @@ class Source:
     "format_",
     metavar="NAME",
     type=click.Choice(["console", "markdown", "html", "json"]),
-    help="Form of the plan: console, markdown, html or json; html has a chart.  [default: console]",
+    help="Form of the plan: console, markdown, html or json.  [default: console]",
 )
 @JSON
 def plan(
@@ -134,18 +128,15 @@ def plan(
               mixmark plan --check results/mine
               mixmark plan results/mine --format html > plan.html
     """
-    from mixmark.harness.capabilities.plan import assumed, catalogue, text
-    from mixmark.harness.capabilities.plan import outlook as outlooks
-    from mixmark.harness.capabilities.plan.machine import Energy, Planner
+    from mixmark.harness.capabilities.plan import catalogue, text
     from mixmark.reporters import summary
 
     form = form_of(format_, False, as_json)
     left_out: list[tuple[str, str]] = []
-    notes: list[tuple[str, str]] = []
     sources = list(_sources(results, entries, left_out))
     if not sources:
         raise _nothing(left_out)
-    mix, own = _mix(asked, more["per_hour"], sources[0].assessment.result.tier, sources)
+    mix, own_work = _mix(asked, more["per_hour"], sources[0].assessment.result.tier, sources)
     machines = list(_measured(sources, mix, int(bits), left_out))
     if not machines:
         raise _nothing(left_out)
@@ -158,28 +149,47 @@ def plan(
         facts = [asdict(each) | {"off": each.off, "inside": each.inside} for each in checked]
         _print(form, facts, text.checks(checked))
         return
-    named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
-
-    def assume(declared: dict[str, Declared], measured: list[Kind]) -> list[Kind]:
-        workloads = {suite: assumed.workload(suite, mix.tier, int(bits)) for suite in mix.units}
-        asked = {name: own for name, own in declared.items() if name in named or not more["add"]}
-        return list(assumed.kinds(named, asked, workloads, measured, fraction))
-
-    kinds, currency, offered = _kinds(machines, more["prices"], notes, assume)
-    limits = _limits(kinds, offered, own, more)
-    kinds = _with_slots(kinds, limits)
-    planner = Planner(
-        kinds,
-        mix.units,
-        _retained(machines, mix, bits),
-        None if more["tariff"] is None else Energy(more["tariff"], more["years"], more["day"]),
+    outlook = replace(
+        _outlook(machines, mix, own_work, bits, fraction, left_out, more), mix=mix.name, own_work=own_work
     )
-    outlook = outlooks.answered(planner, limits, left_out, _boxes(machines, kinds))
-    outlook = replace(outlook, mix=mix.name, own_work=own, currency=currency, notes=tuple(notes))
     names = {suite.name: suite.unit_names for source in sources for suite in source.assessment.result.suites}
     work = summary.work(mix, {suite: each.work for suite, each in names.items()})
     shown = text.plan(outlook, work, {suite: each.short for suite, each in names.items()})
     _print(form, asdict(outlook), shown)
+
+
+def _outlook(
+    machines: Sequence[Machine],
+    mix: Mix,
+    own_work: bool,
+    bits: str,
+    fraction: float,
+    left_out: Sequence[tuple[str, str]],
+    more: Mapping[str, Any],
+) -> Outlook:
+    """The answers for these machines. left_out: (name, reason) of the other results. more: the other options."""
+    from mixmark.harness.capabilities.plan import assumed, outlook, prices
+    from mixmark.harness.capabilities.plan.machine import Energy, Planner
+
+    unused: list[tuple[str, str]] = []
+    listed = prices.load(more["prices"]) if more["prices"] else prices.Prices()
+    machines, currency = _in_one_currency(machines, listed.currency, unused)
+    measured = _kinds(machines, listed.devices, unused)
+    named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
+    asked_about = {name: own for name, own in listed.devices.items() if name in named or not more["add"]}
+    workloads = {suite: assumed.workload(suite, mix.tier, int(bits)) for suite in mix.units}
+    known = [kind.unmarked for kind in measured]
+    kinds = [*measured, *assumed.kinds(named, asked_about, workloads, known, fraction)]
+    used = {kind.unmarked for kind in kinds}
+    unused += [(name, "no device of this question has this name") for name in listed.devices if name not in used]
+    offered = {kind.unmarked for source, machine in machines if not source.owned for kind in machine.kinds}
+    limits = _limits(kinds, offered, own_work, more)
+    kinds = _with_slots(kinds, limits)
+    energy = None if more["tariff"] is None else Energy(more["tariff"], more["years"])
+    planner = Planner(kinds, mix.units, _retained(machines, mix, bits), energy)
+    found = outlook.answered(planner, limits, left_out, _boxes(machines, kinds))
+    without = ((plain(name), why) for name, why in unused)
+    return replace(found, currency=currency, left_out=(*found.left_out, *without))
 
 
 def _print(form: str, facts: object, shown: Document) -> None:
@@ -224,7 +234,6 @@ def _sources(results: Sequence[Path], entries: Sequence[Path], left_out: list[tu
 
 def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequence[Source]) -> tuple[Mix, bool]:
     """The mix, and whether it is the work of an hour that the user named."""
-    from mixmark.harness.capabilities.plan.assumed import answer_units
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.plan import mixes
 
@@ -234,30 +243,15 @@ def _mix(asked: str | None, per_hour: Sequence[str], tier: Any, sources: Sequenc
         return (run if asked is None and run else mixes.load(asked, tier, facts)), False
     if asked:
         raise UsageError("--mix and --per-hour both name the work", "leave one of them away")
-    units: dict[str, float] = {}
-    for text in per_hour:
-        suite, equals, amount = (part.strip() for part in text.partition("="))
-        if not equals:
-            raise UsageError(f"--per-hour {text} names no suite", "SUITE=N, such as llm=10000; or --mixes-per-hour N")
-        choose_by_name("suite", [suite], facts)
-        found, fact = COUNT.fullmatch(amount), facts[suite]
-        count = float(re.sub("[_,]", "", found[1])) * THOUSANDS[found[2]] if found else 0
-        if found is None or not (count > 0 and is_reckonable(count)):
-            raise UsageError(f"--per-hour {text} is no work of an hour", f"for example: --per-hour {suite}=10000")
-        unit = (found[3] or fact.unit).rstrip("s")
-        of_an_answer = answer_units(suite, tier)
-        if unit not in (fact.unit, fact.unit_names.short) and (unit != "answer" or of_an_answer == 1):
-            also = f", or answers of {of_an_answer}" if of_an_answer > 1 else ""
-            raise UsageError(f"{suite} counts {fact.unit}s{also}, not {found[3]}", f"give the number of {fact.unit}s")
-        units[suite] = count * of_an_answer if unit == "answer" else count
+    units: dict[str, float] = {**_numbers("--per-hour", per_hour, "suite", facts)}
+    if not all(units.values()):
+        raise UsageError("--per-hour 0 is no work", f"for example: --per-hour {next(iter(facts))}=10000")
     first = next((mix for mix in mixes.frozen().values() if mix.tier == tier), None)
     kept = {suite: limits for suite, limits in (first.limits if first else {}).items() if suite in units}
     return Mix(name="work-of-an-hour", tier=tier, units=units, limits=kept), True
 
 
-def _measured(
-    sources: Sequence[Source], mix: Mix, bits: int, left_out: list[tuple[str, str]]
-) -> Iterator[tuple[Source, MeasuredMachine]]:
+def _measured(sources: Sequence[Source], mix: Mix, bits: int, left_out: list[tuple[str, str]]) -> Iterator[Machine]:
     """The machines that can be planned with. The others are left out by name."""
     from mixmark.harness.capabilities.plan.catalogue import measured_machine
 
@@ -282,9 +276,7 @@ def _measured(
         yield source, machine
 
 
-def _retained(
-    machines: Sequence[tuple[Source, MeasuredMachine]], mix: Mix, bits: str, apart: MeasuredMachine | None = None
-) -> Retained:
+def _retained(machines: Sequence[Machine], mix: Mix, bits: str, apart: MeasuredMachine | None = None) -> Retained:
     """What the mixed runs of these machines and of published ones retained, without one machine's runs."""
     from mixmark.harness.capabilities.plan import catalogue
     from mixmark.harness.judge import references
@@ -295,48 +287,45 @@ def _retained(
             found.setdefault(published.created_utc, published.retained)
     if apart is not None:
         found.pop(apart.created_utc, None)
-    doubtful = sum(len(machine.retained) for _, machine in machines if machine.mark and machine is not apart)
-    return replace(catalogue.of_runs(found.values()), doubtful=doubtful)
+    return catalogue.of_runs(found.values())
 
 
-def _kinds(
-    machines: Sequence[tuple[Source, MeasuredMachine]],
-    prices: Path | None,
-    notes: list[tuple[str, str]],
-    assume: Callable[[dict[str, Declared], list[Kind]], list[Kind]] = lambda declared, measured: [],
-) -> tuple[list[Kind], str, set[str]]:
-    """The kinds of all machines, each once, with what is declared of them; the currency; what can be bought."""
-    from mixmark.harness.capabilities.plan.prices import declare, load, one_currency
+def _in_one_currency(
+    machines: Sequence[Machine], currency: str, unused: list[tuple[str, str]]
+) -> tuple[list[Machine], str]:
+    """The machines and the currency of all prices. Prices of entries in another currency are not used."""
+    currency = currency or next((source.price.currency for source, _ in machines if source.price), "")
+    found = []
+    for source, machine in machines:
+        own = source
+        if source.price and source.price.currency != currency:
+            unused.append((f"the price of {machine.name}", f"it is in {source.price.currency}"))
+            own = replace(source, price=None)
+        found.append((own, machine))
+    return found, currency
 
-    declared, currency = load(prices) if prices else ({}, None)
-    amounts = [(name, own.currency or currency) for name, own in declared.items() if own.price is not None]
+
+def _kinds(machines: Sequence[Machine], declared: Mapping[str, Declared], unused: list[tuple[str, str]]) -> list[Kind]:
+    """The kinds of all machines, each once, with what is declared of them."""
+    from mixmark.harness.capabilities.plan.prices import declare
+
     found: dict[str, Kind] = {}
-    offered: set[str] = set()
     for source, machine in sorted(machines, key=lambda each: bool(each[1].mark)):  # then the newest first
+        whole = source.price and len(machine.kinds) > 1
+        if whole:
+            unused.append((f"the price of {machine.name}", "it covers the host and its accelerators"))
         for kind in machine.kinds:
             name, own = kind.unmarked, replace(kind, owned=kind.owned if source.owned else 0)
-            offered |= set() if source.owned else {name}
-            if source.price and len(machine.kinds) > 1:
-                whole = (plain(f"the price of {machine.name}"), "it covers the host and its accelerators")
-                notes += [] if whole in notes else [whole]
-            elif source.price:
+            if source.price and not whole:
                 own = replace(own, price=float(source.price.amount), declared=frozenset({"price"}))
-            if source.price:
-                amounts += [] if name in declared else [(name, source.price.currency)]
             if name in found:
-                found[name] = replace(found[name], owned=found[name].owned + own.owned)
-                notes.append((plain(f"{kind.name} in {machine.name}"), "another result of the same kind counts"))
-            else:
-                found[name] = own
-    measured = declare(found.values(), declared)
-    unmeasured = assume(declared, measured)
-    used = {*found, *(kind.unmarked for kind in unmeasured)}
-    notes += [(plain(name), "no device of this question has this name") for name in declared if name not in used]
-    amounts = [(name, currency) for name, currency in amounts if name in used or name not in declared]
-    return [*measured, *unmeasured], one_currency(amounts), offered | {kind.unmarked for kind in unmeasured}
+                own = replace(found[name], owned=found[name].owned + own.owned)
+                unused.append((f"{kind.name} in {machine.name}", "another result of the same kind counts"))
+            found[name] = own
+    return declare(found.values(), declared)
 
 
-def _boxes(machines: Sequence[tuple[Source, MeasuredMachine]], kinds: Sequence[Kind]) -> list[Box]:
+def _boxes(machines: Sequence[Machine], kinds: Sequence[Kind]) -> list[Box]:
     """The devices of each measured machine, and the price of the whole machine if its entry declares one."""
     names = {kind.unmarked: kind.name for kind in kinds}
     return [
@@ -354,7 +343,7 @@ def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapp
 
     owned = {kind.name: kind.owned for kind in kinds}
     at_least: dict[str, int] = {}
-    at_most = {kind.name: kind.owned for kind in kinds if kind.unmarked not in offered}
+    at_most = {kind.name: kind.owned for kind in kinds if not (kind.assumption or kind.unmarked in offered)}
     at_most |= _counts("--at-most", more["at_most"], kinds)
     for name, count in _counts("--add", more["add"], kinds, 1).items():
         at_least[name] = at_most[name] = owned[name] + count
@@ -364,7 +353,6 @@ def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapp
         mixes_per_hour=more["mixes_per_hour"] or (1.0 if own_work else None),
         budget=more["budget"],
         watts=more["power"],
-        rack_units=more["rack_units"],
         hosts=more["hosts"],
         at_least=at_least,
         at_most=at_most,
@@ -384,25 +372,22 @@ def _with_slots(kinds: Sequence[Kind], limits: Limits) -> list[Kind]:
     ]
 
 
-def _mean_load(text: str | None) -> float:
-    """The mean of a day's load as a fraction of its full load."""
-    try:
-        parts = [float(part) for part in (text or "100").split(",")]
-    except ValueError:
-        parts = []
-    if not parts or not all(0 <= part <= 100 for part in parts):
-        raise UsageError(f"--day {text} is no load of a day", "for example: --day 100,80,20")
-    return math.fsum(parts) / len(parts) / 100
-
-
 def _counts(option: str, texts: Sequence[str], kinds: Sequence[Kind], default: int | None = None) -> dict[str, int]:
     """The number of each kind in texts such as KIND=2. default: the number of a text without one."""
-    found = {}
     tagged = {kind.unmarked: kind.name for kind in kinds}
+    counts = _numbers(option, texts, "kind of device", tagged, default)
+    return {tagged[name]: count for name, count in counts.items()}
+
+
+def _numbers(
+    option: str, texts: Sequence[str], what: str, known: Collection[str], default: int | None = None
+) -> dict[str, int]:
+    """The numbers in texts such as NAME=2, by their names. default: the number of a text without one."""
+    found = {}
     for text in texts:
-        name, equals, count = text.rpartition("=") if text not in tagged else (text, "", "")
-        choose_by_name("kind of device", [name or text], tagged)
-        if (not equals and default is None) or (equals and not re.fullmatch(r"\s*[0-9]{1,6}\s*", count)):
-            raise UsageError(f"{option} {text} has no number of devices", f"for example: {option} '{name or text}=2'")
-        found[tagged[name or text]] = int(count) if equals else default or 0
+        name, equals, count = text.rpartition("=") if text not in known else (text, "", "")
+        choose_by_name(what, [name or text], known)
+        if (not equals and default is None) or (equals and not re.fullmatch(r"\s*[0-9]{1,12}\s*", count)):
+            raise UsageError(f"{option} {text} has no whole number", f"for example: {option} '{name or text}=2'")
+        found[name or text] = int(count) if equals else default or 0
     return found

@@ -27,7 +27,7 @@ import numpy as np
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.numbers import counted, significant
+from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.plan.bound import EXACT, NOTHING, check_suites
 
 Question = Literal["cheapest", "most", "efficient"]
@@ -65,10 +65,12 @@ class Speed:
 class Basis:
     """What a rate that nobody measured is based on."""
 
+    units_per_s: float
+    """The rate that the planner computes with."""
     at_most: float | None = None
     """The most units per second that the datasheet allows. None if there is none."""
     limit: str = ""
-    """What limits the bound, or the ratio to a measured kind. Empty for a declared rate."""
+    """What limits the bound. Empty for a declared rate."""
     memory_bytes: int = 0
     """The weights."""
 
@@ -78,8 +80,6 @@ class Assumption:
     """Where the figures of a device that nobody measured are from."""
 
     source: str
-    fraction: float
-    """The fraction of a datasheet's bounds that the planner computes with."""
     suites: Mapping[str, Basis]
 
 
@@ -100,11 +100,10 @@ class Kind:
     """The memory of each limited pool."""
     idle_watts: float | None = None
     price: float | None = None
-    rack_units: float | None = None
     owned: int = 0
     """The number that need not be bought."""
     declared: frozenset[str] = frozenset()
-    """The figures that the user declared: price, watts, rack units, slots."""
+    """The figures that the user declared: price, watts, slots."""
     assumption: Assumption | None = None
     """None if the kind was measured."""
     doubt: str = ""
@@ -134,8 +133,6 @@ class Retained:
     low: float = 1.0
     high: float = 1.0
     runs: int = 0
-    doubtful: int = 0
-    """The runs whose result has the verdict disturbed or unfinished."""
 
     def of(self, kind: Kind) -> Retained:
         """What a kind retains. A run that did more than its plan raises no figure that nobody measured."""
@@ -157,29 +154,22 @@ class Limits:
     """The demand: the lowest rate."""
     budget: float | None = None
     watts: float | None = None
-    rack_units: float | None = None
     hosts: int | None = None
     at_least: Mapping[str, int] = field(default_factory=dict)
     at_most: Mapping[str, int] = field(default_factory=dict)
 
-    def named(self) -> Iterator[tuple[str, Limits]]:
-        """Each limit in words, and the limits without it."""
-        words: dict[str, str] = {
-            "mixes_per_hour": "{} mixes per hour",
-            "budget": "a budget of {}",
-            "watts": "a power of {} W",
-            "rack_units": "{} rack units",
-        }
-        for name, text in words.items():
-            if (value := getattr(self, name)) is not None:
-                blank: dict[str, Any] = {name: None}
-                yield text.format(significant(value)), replace(self, **blank)
-        if self.hosts is not None:
-            yield counted(self.hosts, "host"), replace(self, hosts=None)
-        for kind, count in self.at_least.items():
-            yield f"at least {count} of {kind}", replace(self, at_least=_without(self.at_least, kind))
-        for kind, count in self.at_most.items():
-            yield f"at most {count} of {kind}", replace(self, at_most=_without(self.at_most, kind))
+    def __str__(self) -> str:
+        """The limits in words. Empty if there is none."""
+        numbers = (
+            ("{} mixes per hour", self.mixes_per_hour),
+            ("a budget of {}", self.budget),
+            ("a power of {} W", self.watts),
+            ("{} hosts", self.hosts),
+        )
+        words = [text.format(significant(most)) for text, most in numbers if most is not None]
+        words += [f"at least {count} of {kind}" for kind, count in self.at_least.items()]
+        words += [f"at most {count} of {kind}" for kind, count in self.at_most.items()]
+        return " and ".join(words)
 
 
 @dataclass(frozen=True)
@@ -188,8 +178,6 @@ class Energy:
 
     per_kwh: float = 0.0
     years: float = 3.0
-    mean_load: float = 1.0
-    """The mean of a day's load, as a fraction of the load that was asked for."""
 
     @property
     def per_watt(self) -> float:
@@ -215,7 +203,6 @@ class Answer:
     price: float | None
     """The price of the bought devices."""
     energy_cost: float | None
-    rack_units: float | None
     gap: float | None
     """How much better another machine could be, as a fraction; 0 if proved optimal. None if nothing is proved."""
     not_considered: tuple[str, ...] = ()
@@ -230,8 +217,6 @@ class Planner:
     mix_units: Mapping[str, float]
     retained: Retained = Retained()
     energy: Energy | None = None
-    mip_gap: float = 0.0
-    """The solver's relative gap for stopping."""
 
     def answer(self, question: Question, limits: Limits) -> Answer:
         """The best machine. Raises UsageError if a suite runs on no kind, or if no machine keeps the limits."""
@@ -277,49 +262,32 @@ class Planner:
         check_suites(self.mix_units, {speed.suite for kind in self.kinds for speed in kind.speeds})
 
     def _contradiction(self, limits: Limits) -> UsageError:
-        """The error for limits that no machine keeps together. It names a smallest set of conflicting limits."""
-
-        def possible(tried: Limits) -> bool:
+        """The error for limits that no machine keeps together. It names only limits that conflict."""
+        for name, unlimited in vars(Limits()).items():
+            without = replace(limits, **{name: unlimited})
             try:
-                program = self._program(tried)
-                return program.per_hour(program.solve(program.goal("most"))[0]) > 0
+                program = self._program(without)
+                needed = program.per_hour(program.solve(program.goal("most"))[0]) > 0
             except _Infeasible:
-                return False
-
-        culprits = []
-        while True:
-            for words, others in limits.named():
-                if words not in culprits and not possible(others):
-                    limits = others
-                    break
-                if words not in culprits:
-                    culprits.append(words)
-            else:
-                break
-        if not culprits:
+                needed = False
+            limits = limits if needed else without
+        if limits == Limits():
             return UsageError("no machine of these devices runs the mix", "its suites do not fit into their memory")
-        these = f"no machine keeps {' and '.join(culprits)}"
-        demand, free = limits.mixes_per_hour, replace(limits, mixes_per_hour=None)
-        if demand and (most := self.answer_if_any("most", free)):
-            low, whose = most.mixes_per_hour.ends[0], "the largest" if most.bought else "yours"
-            short = f"{significant(demand)} needs {significant(demand / low)} of it"
-            these += f": {whose} does at least {significant(low)} mixes per hour, and {short}"
-        return UsageError(these, "relax one of these, or offer other devices")
+        message = f"no machine keeps {limits}"
+        if limits.mixes_per_hour and (most := self.answer_if_any("most", replace(limits, mixes_per_hour=None))):
+            message += f": the largest does at least {significant(most.mixes_per_hour.ends[0])} mixes per hour"
+        return UsageError(message, "relax one of these, or offer other devices")
 
     def _answered(self, question: Question, limits: Limits, program: _Program, best: Any, gap: float | None) -> Answer:
         counts = {kind.name: n for kind in self.kinds if (n := round(best[program.at["count", kind.name]]))}
         own = [kind for kind in self.kinds if kind.name in counts]
         best, planned = program.trimmed(best, None if question == "most" else limits.mixes_per_hour)
         watts = float(program.power() @ best) if all(kind.has_watts for kind in own) else None
-        energy_cost = None
-        if watts is not None and self.energy is not None:
-            mean_watts = float(program.power(self.energy.mean_load) @ best)
-            energy_cost = mean_watts * self.energy.per_watt
+        energy_cost = None if watts is None or self.energy is None else watts * self.energy.per_watt
         full = Limits(watts=limits.watts, at_least=counts, at_most=counts)
         low, estimate, high = (self._at_full_load(own, full, level) for level in LEVELS)
         bought = {kind.name: max(0, counts[kind.name] - kind.owned) for kind in own}
         priced = all(kind.price is not None or not bought[kind.name] for kind in own)
-        sized = all(kind.rack_units is not None or not kind.is_host for kind in own)
         return Answer(
             question=question,
             counts=counts,
@@ -330,7 +298,6 @@ class Planner:
             bought={name: count for name, count in bought.items() if count},
             price=math.fsum((kind.price or 0) * bought[kind.name] for kind in own) if priced else None,
             energy_cost=energy_cost,
-            rack_units=math.fsum((kind.rack_units or 0) * counts[kind.name] for kind in own) if sized else None,
             gap=gap,
         )
 
@@ -345,12 +312,12 @@ class _Infeasible(Exception):
 
 class _Program:
     """The mixed-integer program. Its columns: `count` of a kind, `bought` of an owned kind, `set` of devices with a set
-    of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host, `mixes`, in
-    units of `ell`, and `one`, which is 1."""
+    of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host, and `mixes`,
+    in units of `ell`."""
 
     def __init__(self, planner: Planner, limits: Limits, level: Level = 0) -> None:
         self.kinds, self.mix_units, self.limits = planner.kinds, planner.mix_units, limits
-        self.energy, self.mip_gap = planner.energy, planner.mip_gap
+        self.energy = planner.energy
         self.hosts = [kind for kind in self.kinds if kind.is_host]
         self.accelerators = [kind for kind in self.kinds if not kind.is_host]
         self.units_per_s = [
@@ -379,7 +346,6 @@ class _Program:
             yield from (("time", (k, each, s)) for pool in pools.values() for each in pool for s in each)
         yield from (("in", (own.name, host.name)) for own in self.accelerators for host in self.hosts if host.slots)
         yield "mixes", ""
-        yield "one", ""
 
     @cached_property
     def _times(self) -> list[tuple[int, int, tuple[int, ...], int]]:
@@ -440,8 +406,7 @@ class _Program:
                 yield {at["bought", kind.name]: 1.0, at["count", kind.name]: -1.0}, -float(kind.owned), math.inf
         if limits.mixes_per_hour is not None:
             yield {at["mixes", ""]: 1.0}, limits.mixes_per_hour / HOUR_S / self.ell, math.inf
-        units = self._dense({at["count", kind.name]: kind.rack_units or 0.0 for kind in self.kinds})
-        for most, row in ((limits.budget, self.prices()), (limits.watts, self.power()), (limits.rack_units, units)):
+        for most, row in ((limits.budget, self.prices()), (limits.watts, self.power())):
             if most is not None:
                 yield (
                     {column: row[column] / (most or 1) for column in np.flatnonzero(row).tolist()},
@@ -460,10 +425,10 @@ class _Program:
         columns = ((self.at.get(("bought", kind.name), self.at["count", kind.name]), kind) for kind in self.kinds)
         return self._dense({column: kind.price or 0.0 for column, kind in columns})
 
-    def power(self, load: float = 1.0) -> Any:
-        """The watts of one in each column. load: the fraction of their time that devices work."""
+    def power(self) -> Any:
+        """The watts of one in each column."""
         idle = {self.at["count", kind.name]: kind.idle_watts or 0.0 for kind in self.kinds}
-        extra = {column: load * (self.kinds[k].speeds[s].extra_watts or 0.0) for column, k, _, s in self._times}
+        extra = {column: self.kinds[k].speeds[s].extra_watts or 0.0 for column, k, _, s in self._times}
         return self._dense(idle | extra)
 
     def _dense(self, row: Mapping[int, float]) -> Any:
@@ -478,8 +443,7 @@ class _Program:
             return self._dense({self.at["mixes", ""]: -1.0})
         if question == "efficient":
             return self.power()
-        energy = self.power(self.energy.mean_load) * self.energy.per_watt if self.energy else 0.0
-        return self.prices() + energy
+        return self.prices() + (self.power() * self.energy.per_watt if self.energy else 0.0)
 
     def solve(self, goal: Any, size: float | None = None) -> tuple[Any, float]:
         """Returns the values of all columns, and a lower bound of the goal. Raises _Infeasible.
@@ -509,14 +473,14 @@ class _Program:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         low, high = np.zeros(len(self.columns)), np.full(len(self.columns), np.inf)
-        for column, value in ({self.at["one", ""]: 1} | dict(fixed or {})).items():
+        for column, value in (fixed or {}).items():
             low[column] = high[column] = value
         found = milp(
             goal,
             integrality=np.array([whole and what in WHOLE for what, _ in self.columns]),
             bounds=Bounds(low, high),
             constraints=LinearConstraint(*self._matrix),
-            options={"mip_rel_gap": self.mip_gap, "time_limit": TIME_LIMIT_S},
+            options={"mip_rel_gap": 0.0, "time_limit": TIME_LIMIT_S},
         )
         if found.status == INFEASIBLE:
             raise _Infeasible
@@ -546,31 +510,18 @@ class _Program:
         return values, _gap(abs(reached - bound), abs(reached))
 
     def _most_per_joule(self) -> tuple[Any, float | None]:
-        """Finds the most mixes per joule. Two bounds give the gap: the program without whole numbers does at least as
-        much per joule, and the last program bounds mixes − efficiency · watts of any machine, where watts are at least
-        the smallest idle power of a host."""
-        _, highest, _ = self._climbed(whole=False)
-        best, efficiency, over = self._climbed(whole=True, enough=highest / (1 + max(self.mip_gap, EXACT)))
-        least = min((host.idle_watts or 0.0 for host in self.hosts), default=0.0)
-        gaps = _gap(highest - efficiency, efficiency), _gap(over, efficiency * least)
-        return best, min((gap for gap in gaps if gap is not None), default=None)
-
-    def _climbed(self, whole: bool, enough: float = math.inf) -> tuple[Any, float, float]:
-        """Dinkelbach's algorithm, as in `plan.placement`: the values, their mixes per joule, and the bound of mixes −
-        efficiency · watts. It stops early at the efficiency `enough`."""
+        """Finds the most mixes per joule by Dinkelbach's algorithm, as in `plan.placement`. The last program bounds
+        mixes − efficiency · watts of any machine, whose watts are at least the smallest idle power of a host."""
         mixes, watts = -self.goal("most"), self.power()
-        best = self.solve(-mixes)[0] if whole else self._milp(-mixes, whole=False).x
-        while True:
-            size, drawn = float(mixes @ best), float(watts @ best)
-            efficiency = size / max(drawn, sys.float_info.min)
-            if efficiency >= enough or size <= 0:
-                return best, efficiency, math.inf
-            goal = efficiency * watts - mixes
-            goal[self.at["one", ""]] = -size / 2  # the solver's relative gap is then at most the ratio's
-            values, bound = self.solve(goal, size) if whole else (self._milp(goal / size, whole=False).x, 0.0)
+        least = min((host.idle_watts or 0.0 for host in self.hosts), default=0.0)
+        best, _ = self.solve(-mixes)
+        while (done := float(mixes @ best)) > 0:
+            efficiency = done / max(float(watts @ best), sys.float_info.min)
+            values, bound = self.solve(efficiency * watts - mixes, done)
             if float(mixes @ values) <= efficiency * (1 + EXACT) * float(watts @ values):
-                return best, efficiency, max(0.0, -bound - size / 2)
+                return best, _gap(max(0.0, -bound), efficiency * least)
             best = values
+        return best, None
 
     def per_hour(self, values: Any) -> float:
         return float(values[self.at["mixes", ""]]) * self.ell * HOUR_S
@@ -602,10 +553,6 @@ def _gap(apart: float, size: float) -> float | None:
     if apart <= EXACT * size or apart < sys.float_info.epsilon:
         return 0.0
     return apart / size if size > 0 else None
-
-
-def _without(counts: Mapping[str, int], kind: str) -> dict[str, int]:
-    return {name: count for name, count in counts.items() if name != kind}
 
 
 def _sets(kind: Kind, mix_units: Mapping[str, float]) -> dict[str, list[tuple[int, ...]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -18,7 +17,6 @@ from mixmark.harness.capabilities.plan.machine import (
     Retained,
 )
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.text import Reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +46,10 @@ class Outlook:
     """The first answer if devices of one kind did all the work."""
     boxes: tuple[Answer, ...]
     """Each machine by itself, the one with the most work for its price first; then by work per kWh."""
-    paid_back_months: dict[Question, float | Reason]
-    """After how many months an answer's bought devices have saved their price, or why that is not known."""
     not_answered: dict[str, str]
     """Why there is no answer to a question."""
     left_out: tuple[tuple[str, str], ...]
-    """(name, reason) of each kind or result that a question leaves out."""
-    notes: tuple[tuple[str, str], ...] = ()
-    """(name, remark) of prices and results that have no part in any question."""
+    """(name, reason) of each kind, result or price that a question leaves out."""
 
 
 QUESTIONS: tuple[Question, ...] = get_args(Question)
@@ -94,7 +88,6 @@ def answered(
             asked = replace(asked, at_most={**asked.at_most, **most})
         answers.append(replace(own.answer(question, asked), not_considered=(*missing, *unknown)))
         alone = alone or own.alone(question, asked)
-    today = _today(planner)
     return Outlook(
         mix_units=dict(planner.mix_units),
         demand=limits.mixes_per_hour,
@@ -103,13 +96,10 @@ def answered(
         declared={kind.name: tuple(sorted(kind.declared)) for kind in planner.kinds if kind.declared},
         assumed={kind.name: kind.assumption for kind in planner.kinds if kind.assumption},
         doubts={kind.name: kind.doubt for kind in planner.kinds if kind.doubt},
-        today=today,
+        today=_today(planner),
         answers=tuple(answers),
         boxes=boxes(usable, measured),
         alone=alone if len(alone) > 1 else {},
-        paid_back_months={
-            answer.question: _paid_back(planner, answer, today) for answer in answers if today and answer.bought
-        },
         not_answered=not_answered,
         left_out=(*left_out, *without.items()),
     )
@@ -144,20 +134,6 @@ def per_kwh(answer: Answer) -> float | None:
     return answer.planned_per_hour * 1000 / answer.watts if answer.watts else None
 
 
-def _paid_back(planner: Planner, answer: Answer, today: Answer) -> float | Reason:
-    """The months after which the bought devices have saved their price: what today's machine would pay for the
-    electricity of the same work, less what the machine with them pays. Infinite if it pays no less."""
-    energy = planner.energy
-    if answer.price is None or today.watts is None or answer.watts is None or energy is None:
-        used = [kind for kind in planner.kinds if kind.name in {*answer.counts, *today.counts}]
-        lacks = [f"the price of {kind.name}" for kind in used if kind.name in answer.bought and kind.price is None]
-        lacks += [f"the watts of {kind.name}" for kind in used if not kind.has_watts]
-        return f"it needs {', '.join([*lacks, *([] if energy else ['--tariff'])])}"
-    a_mix = today.watts / today.planned_per_hour * energy.mean_load
-    saved = a_mix * answer.planned_per_hour * energy.per_watt - (answer.energy_cost or 0)
-    return 12 * energy.years * answer.price / saved if saved > 0 else math.inf
-
-
 def _needs_price(question: Question, limits: Limits) -> bool:
     return question == "cheapest" or limits.budget is not None
 
@@ -180,8 +156,6 @@ def _lacks(kind: Kind, question: Question, limits: Limits, energy: Energy | None
         question == "efficient" or limits.watts is not None or (question == "cheapest" and energy)
     ) and not kind.has_watts:
         return NO_WATTS
-    if limits.rack_units is not None and kind.is_host and kind.rack_units is None:
-        return "its rack units are not known: --prices takes them"
     return None
 
 
@@ -193,7 +167,7 @@ def _unanswerable(planner: Planner, question: Question, limits: Limits, unknown:
     runs = {speed.suite for kind in planner.kinds for speed in kind.speeds}
     if not planner.mix_units.keys() <= runs or not any(kind.is_host for kind in planner.kinds):
         return "; ".join(f"{name}: {why}" for name, why in unknown.items()) or "there is no host"
-    bounded = any(most is not None for most in (limits.budget, limits.watts, limits.rack_units, limits.hosts))
+    bounded = any(most is not None for most in (limits.budget, limits.watts, limits.hosts))
     free = [kind.name for kind in planner.kinds if kind.name not in limits.at_most]
     if free and limits.mixes_per_hour is None and not bounded:
         return f"--budget, --power or --hosts limits how many of {', '.join(free)} there may be"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from mixmark.harness.capabilities.plan.catalogue import Checked
 from mixmark.harness.capabilities.plan.machine import Answer, Assumption
 from mixmark.harness.capabilities.plan.outlook import Outlook, per_kwh, per_price
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import UNKNOWN, bare, counted, percent, prefixed, significant
-from mixmark.harness.contracts.text import Reason
-from mixmark.reporters import charts
-from mixmark.reporters.document import Block, Chart, Document, Facts, Heading, Notes, Paragraph, Table, drawing
-from mixmark.reporters.pictures import Bar
+from mixmark.reporters.document import Block, Document, Facts, Heading, Notes, Paragraph, Table
 
 TITLES = {
     "cheapest": "Cheapest machine for the work",
@@ -22,6 +18,7 @@ TITLES = {
 }
 PER = 1000
 """The money that the work of a machine is divided by."""
+AT_MOST = "at most, by datasheet"
 NEVER_RANKED = "PREDICTED from solo rates at full load, not measured and never ranked."
 
 
@@ -32,13 +29,12 @@ def plan(outlook: Outlook, work: str, units: Mapping[str, str]) -> Document:
 
 def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[Block]:
     kept = outlook.retained
-    doubtful = f", {kept.doubtful} of them disturbed" if kept.doubtful else ""
     if kept.runs:
         span = f"{significant(kept.low)} to {significant(kept.high)} in " if kept.runs > 1 else ""
         raises = "; it raises no figure of an assumed device" if outlook.assumed and kept.high > 1 else ""
         yield Paragraph(
-            f"Mixed runs retained {significant(kept.estimate)} of their plan ({span}{counted(kept.runs, 'run')}"
-            f"{doubtful}), which the figures include{raises}."
+            f"Mixed runs retained {significant(kept.estimate)} of their plan ({span}{counted(kept.runs, 'run')}), "
+            f"which the figures include{raises}."
         )
     else:
         yield Paragraph("No mixed run shows what a machine retains of its plan, so the figures are upper bounds.")
@@ -46,91 +42,85 @@ def _blocks(outlook: Outlook, work: str, units: Mapping[str, str]) -> Iterator[B
     yield from (Paragraph(f"{name}: {why}") for name, why in outlook.doubts.items())
     for name, figures in outlook.declared.items():
         yield Paragraph(f"Declared, not measured: {', '.join(figures).replace('_', ' ')} of {name}")
-    if outlook.assumed:
-        header = ("device", "suite", "computed with", "at most")
-        yield Table("Assumed: nobody measured these devices", header, list(_assumed(outlook, units)), 3)
-        for kind, assumption in outlook.assumed.items():
-            yield Paragraph(f"{kind}: {assumption.source}")
+    yield from _assumed(outlook, units)
     if today := outlook.today:
-        yield Paragraph(f"Today: {_listed(today.counts)}: {', '.join(filter(None, _does(outlook, today)))}")
-    if outlook.answers:
-        yield _chart(outlook)
-    titles: dict[tuple[tuple[str, str], ...], str] = {}
+        does = ", ".join(f"{name} {words}" for name, words in _does(outlook, today))
+        yield Paragraph(f"Today: {_listed(today.counts)}: {does}")
     for answer in outlook.answers:
-        title, facts = TITLES[answer.question], tuple(_answer(outlook, answer))
-        yield Heading(f"{title}, predicted ({_proof(answer)})")
-        alone = [("alone", _alone(outlook, answer))] if outlook.alone and not titles else []
-        yield Facts([("the same as", titles[facts].lower())] if facts in titles else [*facts, *alone])
-        titles.setdefault(facts, title)
+        yield Heading(f"{TITLES[answer.question]}, predicted ({_proof(answer)})")
+        yield Facts(list(_answer(outlook, answer)))
+    if outlook.alone:
+        title = TITLES[outlook.answers[0].question].lower()
+        yield from _machines(outlook, f"The {title}, if devices of one kind do all of it", outlook.alone.values())
     if len(outlook.boxes) > 1 or any(box.price or box.watts for box in outlook.boxes):
-        yield Heading("Each machine by itself, predicted")
-        per_kwh_of = "work per kWh" if outlook.own_work else "mixes per kWh"
-        header = ("machine", _unit(outlook), f"per {_money(outlook, PER)}", per_kwh_of)
-        yield Table("", header, [(_listed(box.counts), _work(outlook, box, ""), *_worth(box)) for box in outlook.boxes])
+        yield from _machines(outlook, "Each machine by itself", outlook.boxes)
     questions = [("not answered", TITLES[question].lower(), why) for question, why in outlook.not_answered.items()]
-    left_out = [("left out", name, why) for name, why in outlook.left_out]
-    yield Notes([*questions, *left_out, *(("note", name, remark) for name, remark in outlook.notes)])
+    yield Notes([*questions, *(("left out", name, why) for name, why in outlook.left_out)])
 
 
-def _chart(outlook: Outlook) -> Chart:
-    """The machines of the plan side by side, with the demand as the limit."""
-    machines = [("Today", outlook.today)] if outlook.today else []
-    machines += [(TITLES[answer.question], answer) for answer in outlook.answers]
-    machines += [(f"{name} alone", answer) for name, answer in outlook.alone.items()]
-    most = max(outlook.demand or 0.0, *(answer.mixes_per_hour.ends[1] for _, answer in machines))
-
-    def bar(label: str, answer: Answer) -> Bar:
-        work, (does, *costs) = answer.mixes_per_hour, _does(outlook, answer)
-        detail = ", ".join(filter(None, (does, _listed(answer.counts), *costs)))
-        whisker = None if _assumed_in(outlook, answer) else work.ends
-        drawn = charts.bar(work.estimate, whisker, outlook.demand, most, hue=0)
-        return Bar(label, significant(work.estimate), detail, drawn)
-
-    unit = "multiples of the demand" if outlook.own_work else "mixes per hour"
-    demand = " A line marks the demand." if outlook.demand else ""
-    remark = (
-        f"At full load, on a scale from zero.{demand} Whiskers: every rate at its low or its high end; a machine with "
-        "an assumed device has none."
-    )
-    return drawing(f"Predicted work in {unit}", "bars", remark, [("", [bar(*each) for each in machines])])
-
-
-def _assumed(outlook: Outlook, units: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """A row of each rate that nobody measured."""
-    for kind, assumption in outlook.assumed.items():
+def _assumed(outlook: Outlook, units: Mapping[str, str]) -> Iterator[Block]:
+    """Each rate that nobody measured, and the source of each device."""
+    rows: list[tuple[str, ...]] = []
+    for kind, own in outlook.assumed.items():
         for suite in outlook.mix_units:
-            basis = assumption.suites.get(suite)
+            basis, unit = own.suites.get(suite), units.get(suite, "units")
             if basis is None:
-                yield kind, suite, "no rate", ""
+                rows.append((kind, suite, "no rate", UNKNOWN, UNKNOWN))
             elif basis.at_most is None:
-                yield kind, suite, basis.limit or "the declared rate", ""
+                rows.append((kind, suite, "declared", f"{significant(basis.units_per_s)} {unit}/s", UNKNOWN))
             else:
-                part = f"{percent(assumption.fraction)} of the bound"
-                at_most = f"{significant(basis.at_most)} {units.get(suite, 'units')}/s"
-                yield kind, suite, f"{part} by {basis.limit}", at_most
+                at_most = f"{significant(basis.at_most)} {unit}/s"
+                rows.append((kind, suite, basis.limit, f"{significant(basis.units_per_s)} {unit}/s", at_most))
+    if rows:
+        header = ("device", "suite", "limited by", "computed with", "at most")
+        yield Table("Assumed: nobody measured these devices; the most is by datasheet", header, rows, 3)
+    yield from (Paragraph(f"{kind}: {own.source}") for kind, own in outlook.assumed.items())
 
 
-def _does(outlook: Outlook, answer: Answer) -> tuple[str, str, str]:
-    """(work, price, power). Empty if it is not known."""
-    price = "" if answer.price is None or not answer.bought else _money(outlook, answer.price)
-    if price and answer.bought != answer.counts:
-        price += f" for {_listed(answer.bought)}"
-    power = "" if answer.watts is None else prefixed(answer.watts, "W")
-    if power and significant(answer.planned_per_hour) != significant(answer.mixes_per_hour.estimate):
-        power += f" while it does {_per_hour(outlook, answer.planned_per_hour)}"
-    return _work(outlook, answer, f" {_unit(outlook)}"), price, power
+def _machines(outlook: Outlook, title: str, machines: Collection[Answer]) -> Iterator[Block]:
+    """A table of machines, with a column of bounds if one has an assumed device."""
+    bounds = [_at_most(outlook, machine) for machine in machines]
+    rows = []
+    for machine, bound in zip(machines, bounds, strict=True):
+        price = UNKNOWN if machine.price is None else bare(machine.price, 4)
+        worth = ((PER * found if (found := per_price(machine)) else None), per_kwh(machine))
+        ratios = (UNKNOWN if ratio is None else significant(ratio) for ratio in worth)
+        bounded = (bound or UNKNOWN,) if any(bounds) else ()
+        rows.append((_listed(machine.counts), _work(outlook, machine), *bounded, price, *ratios))
+    per_kwh_of = "work per kWh" if outlook.own_work else "mixes per kWh"
+    bounded = ("at most",) if any(bounds) else ()
+    price = f"price, {outlook.currency}".removesuffix(", ")
+    yield Heading(f"{title}, predicted")
+    yield Table("", ("machine", _unit(outlook), *bounded, price, f"per {_money(outlook, PER)}", per_kwh_of), rows)
 
 
-def _work(outlook: Outlook, answer: Answer, unit: str) -> str:
+def _does(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
+    """What a machine does, costs and draws, as far as it is known."""
+    assumed = _assumed_in(outlook, answer)
+    declared = [name for name, own in assumed.items() if all(basis.at_most is None for basis in own.suites.values())]
+    provided = f" if the rates of {', '.join(declared)} are right" if declared else ""
+    yield "does", f"{_work(outlook, answer)} {_unit(outlook)}{provided}"
+    if at_most := _at_most(outlook, answer):
+        yield AT_MOST, f"{at_most} {_unit(outlook)}"
+    if answer.price is not None and answer.bought:
+        bought = "" if answer.bought == answer.counts else f" for {_listed(answer.bought)}"
+        yield "price", f"{_money(outlook, answer.price)}{bought}"
+    if answer.watts is not None:
+        partly = significant(answer.planned_per_hour) != significant(answer.mixes_per_hour.estimate)
+        load = f" while it does {_per_hour(outlook, answer.planned_per_hour)}" if partly else ""
+        yield "power", f"{prefixed(answer.watts, 'W')}{load}"
+
+
+def _work(outlook: Outlook, answer: Answer) -> str:
     """What a machine does, with its interval. An assumption has none."""
-    assumed, figure = _assumed_in(outlook, answer), answer.mixes_per_hour
-    if not assumed:
-        return f"{_range(figure)}{unit}"
-    does = significant(figure.estimate)
-    if any(basis.at_most for own in assumed.values() for basis in own.suites.values()):
-        part = percent(next(iter(assumed.values())).fraction)
-        return f"at most {significant(figure.ends[1])}{unit} by datasheet; {does} at {part} of it"
-    return f"{does}{unit} if the rates of {', '.join(assumed)} are right"
+    figure = answer.mixes_per_hour
+    return significant(figure.estimate) if _assumed_in(outlook, answer) else _range(figure)
+
+
+def _at_most(outlook: Outlook, answer: Answer) -> str:
+    """The most that a machine does by the datasheets of its devices. Empty if it has no such device."""
+    known = [basis for own in _assumed_in(outlook, answer).values() for basis in own.suites.values()]
+    return significant(answer.mixes_per_hour.ends[1]) if any(basis.at_most for basis in known) else ""
 
 
 def _assumed_in(outlook: Outlook, answer: Answer) -> dict[str, Assumption]:
@@ -139,36 +129,19 @@ def _assumed_in(outlook: Outlook, answer: Answer) -> dict[str, Assumption]:
     return {name: own for name, own in outlook.assumed.items() if name in used}
 
 
-def _worth(box: Answer) -> tuple[str, str]:
-    """The work for money and for energy."""
-    for_money, for_energy = per_price(box), per_kwh(box)
-    return (
-        UNKNOWN if for_money is None else significant(PER * for_money),
-        UNKNOWN if for_energy is None else significant(for_energy),
-    )
-
-
 def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
     for kind, count in answer.counts.items():
         parts = {suite: time[kind] / count for suite, time in answer.time.items() if kind in time}
         words = ", ".join(f"{suite} {percent(part)}" for suite, part in parts.items())
         yield f"{count} × {kind}", f"{words} of the time" if words else "hosts the others"
-    facts = dict(zip(("does", "price", "power"), _does(outlook, answer), strict=True))
-    yield from ((name, words) for name, words in facts.items() if words)
+    yield from _does(outlook, answer)
     if outlook.demand and (met := _meets(outlook, answer, outlook.demand)):
         yield "demand", met
     if outlook.energy and answer.energy_cost is not None:
         years = f"{bare(outlook.energy.years)} {'year' if outlook.energy.years == 1 else 'years'}"
-        mean = outlook.energy.mean_load
-        load = f", {percent(mean)} of this work on average" if mean < 1 else ""
-        cost = f"{_money(outlook, answer.energy_cost)} in {years} at {bare(outlook.energy.per_kwh)} per kWh"
-        yield "energy", f"{cost}{load}"
+        yield "energy", f"{_money(outlook, answer.energy_cost)} in {years} at {bare(outlook.energy.per_kwh)} per kWh"
         if answer.price is not None:
             yield "price and energy", _money(outlook, answer.price + answer.energy_cost)
-    if (months := outlook.paid_back_months.get(answer.question)) is not None:
-        yield "paid back", _paid_back(outlook, answer, months)
-    if answer.rack_units:
-        yield "rack units", bare(answer.rack_units)
     if answer.not_considered:
         yield "not considered", ", ".join(answer.not_considered)
 
@@ -183,34 +156,6 @@ def _meets(outlook: Outlook, answer: Answer, demand: float) -> str:
     if assumed := _assumed_in(outlook, answer):
         return f"{asked} are met only if {', '.join(assumed)} does what is assumed of it"
     return f"{asked} are met" if answer.question == "most" else ""
-
-
-def _paid_back(outlook: Outlook, answer: Answer, months: float | Reason) -> str:
-    if isinstance(months, str):
-        return f"not known: {months}"
-    work = _per_hour(outlook, answer.planned_per_hour)
-    if math.isinf(months):
-        return f"never by electricity: for {work} today's machine takes no more"
-    assumed = ", ".join(_assumed_in(outlook, answer))
-    provided = f", if {assumed} does what is assumed of it" if assumed else ""
-    return f"in month {math.ceil(months)} of {work}, by the electricity that today's machine takes for them{provided}"
-
-
-def _alone(outlook: Outlook, answer: Answer) -> str:
-    """What the best of one kind would cost or do instead."""
-    if len(used := {kind for time in answer.time.values() for kind in time}) == 1:
-        return f"no mixture of what was considered is better than {used.pop()}"
-    if answer.question == "cheapest":
-        costs = {name: (each.price or 0) + (each.energy_cost or 0) for name, each in outlook.alone.items()}
-        name = min(costs, key=costs.__getitem__)
-        own = (answer.price or 0) + (answer.energy_cost or 0)
-        more = f"{_money(outlook, costs[name])}, {significant(costs[name] / own)} × the cost" if own else "no less"
-    else:
-        does = {name: each.mixes_per_hour.estimate for name, each in outlook.alone.items()}
-        name = max(does, key=does.__getitem__)
-        ratio = does[name] / answer.mixes_per_hour.estimate
-        more = f"{_per_hour(outlook, does[name])}, {significant(ratio)} × the work"
-    return f"all work on {name}, in {_listed(outlook.alone[name].counts)}: {more}"
 
 
 def checks(found: Sequence[Checked]) -> Document:

@@ -1,14 +1,12 @@
-"""Devices that nobody measured: bounds from a datasheet by hand, ratios to a measured machine, the shipped table."""
+"""Devices that nobody measured: bounds from a datasheet by hand, declared rates, the shipped table."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from mixmark.harness.capabilities.plan import assumed
-from mixmark.harness.capabilities.plan.assumed import Batch, Workload, answer_units, workload
-from mixmark.harness.capabilities.plan.machine import Basis, Kind, Speed
+from mixmark.harness.capabilities.plan.assumed import Batch, Workload, workload
+from mixmark.harness.capabilities.plan.machine import Basis, Kind
 from mixmark.harness.capabilities.plan.prices import Declared
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
@@ -18,11 +16,10 @@ from mixmark.harness.plugins import registry
 COSTS = (Cost(name="prefill", flops=4e12, bytes=1e9), Cost(name="decode", flops=1e9, bytes=1e10, yields=9))
 WORK = Workload([Batch("bf16", 10, COSTS), Batch("int8", 10, COSTS)], {"bf16": 8_000_000_000, "int8": 4_000_000_000})
 SHEET = Declared(source="a datasheet", memory_gb=8, gb_per_s=1000, tflops={"bf16": 4}, watts=300, idle_watts=50)
-MEASURED = Kind("Acme Quartz", (Speed("llm", Estimate.within(20.0, 0.1)),), is_host=True)
 
 
 def made(sheet: Declared, work: Workload | str = WORK, fraction: float = 0.5) -> Kind:
-    return assumed.kind("Acme Opal", sheet, {"llm": work}, [MEASURED], fraction)
+    return assumed.kind("Acme Opal", sheet, {"llm": work}, fraction)
 
 
 def test_a_datasheet_bounds_a_rate_by_its_peak_and_its_bandwidth() -> None:
@@ -35,7 +32,11 @@ def test_a_datasheet_bounds_a_rate_by_its_peak_and_its_bandwidth() -> None:
     assert speed.units_per_s == Estimate(at_most / 2, at_most / 2, at_most)
     assert kind.idle_watts == 50
     assert kind.assumption is not None
-    assert kind.assumption.suites == {"llm": Basis(at_most, "compute in bf16", 8_000_000_000)}
+    assert kind.assumption.suites == {"llm": Basis(at_most / 2, at_most, "compute in bf16", 8_000_000_000)}
+
+
+def test_a_declared_rate_replaces_the_bound() -> None:
+    assert made(SHEET.model_copy(update={"rates": {"llm": 7.5}})).speeds[0].units_per_s == Estimate(7.5)
 
 
 def test_the_fastest_precision_that_has_a_peak_is_the_bound() -> None:
@@ -58,10 +59,6 @@ def test_the_fastest_precision_that_has_a_peak_is_the_bound() -> None:
         (SHEET.model_copy(update={"tflops": {"fp8": 4}}), WORK, "nothing gives it a rate"),
         (SHEET, "its cost model is not of Mixmark: give its rate", "nothing gives it a rate"),
         (Declared(source="s", rates={"lmm": 4}), WORK, "there is no suite in the mix 'lmm'"),
-        (Declared(source="s", rates={"llm": "as fast"}), WORK, "is no rate"),
-        (Declared(source="s", rates={"llm": f"{'9' * 400} × Acme Quartz"}), WORK, "is no rate"),
-        (Declared(source="s", rates={"llm": "0 × Acme Quartz"}), WORK, "is no rate"),
-        (Declared(source="s", rates={"llm": "2 × Acme Quarz"}), WORK, "Acme Quarz"),
     ],
 )
 def test_an_assumption_without_a_source_or_a_rate_is_refused(
@@ -71,47 +68,17 @@ def test_an_assumption_without_a_source_or_a_rate_is_refused(
         made(sheet, work)
 
 
-def test_a_rate_can_be_a_ratio_to_a_measured_machine_and_keeps_its_interval() -> None:
-    kind = made(SHEET.model_copy(update={"rates": {"llm": "12 × Acme Quartz"}}))
-    assert kind.speeds[0].units_per_s.estimate == 240
-    assert kind.speeds[0].units_per_s.ends == pytest.approx((216, 264))
-    assert made(Declared(source="s", rates={"llm": 7.5})).speeds[0].units_per_s == Estimate(7.5)
-
-
-def test_a_ratio_to_a_disturbed_machine_names_it_so() -> None:
-    sheet = Declared(source="s", rates={"llm": "12 × Acme Quartz"})
-    kind = assumed.kind("Acme Opal", sheet, {"llm": WORK}, [MEASURED.marked("disturbed")], 0.5)
-    assert kind.assumption is not None
-    assert kind.assumption.suites["llm"].limit == "12 × Acme Quartz (disturbed)"
-
-
 def test_a_shipped_datasheet_is_used_only_when_it_is_named_and_a_users_figures_replace_its_own() -> None:
     work = {"llm": WORK}
-    assert list(assumed.kinds([], {}, work, [MEASURED], 0.5)) == []
-    assert list(assumed.kinds(["Acme Quartz"], {"Acme Beryl": Declared(price=3)}, work, [MEASURED], 0.5)) == []
-    (named,) = assumed.kinds(["NVIDIA L4"], {}, work, [MEASURED], 0.5)
-    (priced,) = assumed.kinds([], {"NVIDIA L4": Declared(price=2500, watts=60)}, work, [MEASURED], 0.5)
+    assert list(assumed.kinds([], {}, work, ["Acme Quartz"], 0.5)) == []
+    assert list(assumed.kinds(["Acme Quartz"], {"Acme Beryl": Declared(price=3)}, work, ["Acme Quartz"], 0.5)) == []
+    (named,) = assumed.kinds(["NVIDIA L4"], {}, work, ["Acme Quartz"], 0.5)
+    (priced,) = assumed.kinds([], {"NVIDIA L4": Declared(price=2500, watts=60)}, work, ["Acme Quartz"], 0.5)
     assert (named.price, named.idle_watts, priced.price, priced.idle_watts) == (None, 72, 2500, 60)
     assert named.speeds[0].units_per_s == priced.speeds[0].units_per_s
     with pytest.raises(UsageError, match="'H100'; a file can describe it: --prices ") as caught:
-        list(assumed.kinds(["H100"], {}, work, [MEASURED], 0.5))
+        list(assumed.kinds(["H100"], {}, work, ["Acme Quartz"], 0.5))
     assert caught.value.hint.startswith("did you mean NVIDIA H100 SXM?")
-
-
-@pytest.mark.parametrize(
-    ("figures", "doubt"),
-    [
-        ({"tflops": {"bf16": 121, "fp8": 242.5}, "watts": 72}, ""),
-        ({"tflops": {"fp32": 30, "bf16": 121, "int8": 485}}, "its peak in int8 is 4.01 times its peak in bf16: one of"),
-        ({"tflops": {"bf16": 121, "fp16": 242}}, "its peak in fp16 is 2.00 times its peak in bf16: one of"),
-        ({"watts": 72, "idle_watts": 80}, "its idle watts of 80 are above its watts of 72"),
-    ],
-)
-def test_figures_of_a_device_that_contradict_each_other_are_a_doubt(figures: dict[str, Any], doubt: str) -> None:
-    """Half of the bits double a peak; more than that is the sparsity of one of the figures."""
-    sheet = SHEET.model_copy(update={"watts": 300, "idle_watts": None, **figures})
-    (found,) = assumed.kinds([], {"Acme Opal": sheet}, {"llm": WORK}, [MEASURED], 0.5)
-    assert found.doubt.startswith(doubt) if doubt else found.doubt == ""
 
 
 def test_every_shipped_datasheet_has_a_public_source_and_bounds_the_suites_of_a_mix() -> None:
@@ -120,7 +87,7 @@ def test_every_shipped_datasheet_has_a_public_source_and_bounds_the_suites_of_a_
     assert {"NVIDIA H100 SXM", "NVIDIA B200", "AMD Instinct MI300X", "Cerebras WSE-3 (CS-3)"} <= sheets.keys()
     for name, sheet in sheets.items():
         assert "https://" in (sheet.source or ""), name
-        kind = assumed.kind(name, sheet, works, [], 1.0)
+        kind = assumed.kind(name, sheet, works, 1.0)
         assert {speed.suite for speed in kind.speeds} == ({"resnet50"} if "Groq" in name else {"llm", "resnet50"}), name
 
 
@@ -133,17 +100,12 @@ def test_the_bound_of_an_answer_is_that_of_its_suites_own_cost_model() -> None:
     assert found is not None
     (prefill, decode) = next(batch.costs for batch in work.batches if batch.precision == "bf16")
     took_s = max(prefill.flops / 989.5e12, prefill.bytes / 3350e9) + 127 * decode.bytes / 3350e9
-    assert found[0] == pytest.approx(128 / took_s)
-    assert found[0] == pytest.approx(1353, rel=0.01)
+    assert found.at_most == pytest.approx(128 / took_s)
+    assert found.at_most == pytest.approx(1353, rel=0.01)
 
 
-def test_the_work_of_another_packages_suite_is_unknown_and_an_answer_is_one_feed() -> None:
+def test_the_work_of_another_packages_suite_is_unknown() -> None:
     assert workload("speechnet", "edge", 16) == "its cost model is not of Mixmark: give its rate"
-    assert (answer_units("llm", "edge"), answer_units("resnet50", "edge"), answer_units("speechnet", "edge")) == (
-        128,
-        1,
-        1,
-    )
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mixmark.harness.capabilities.plan import catalogue
-from mixmark.harness.capabilities.plan.text import NEVER_RANKED, TITLES
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
-from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.assessment import Assessment
@@ -167,9 +164,9 @@ def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path
         "--prices",
         prices,
         "--per-hour",
-        "dlrm=2e6 samples",
+        "dlrm=2000000",
         "--per-hour",
-        "resnet50=900_000",
+        "resnet50=900000",
     )
     found = planned(*words)
     cheapest = answer(found, "cheapest")
@@ -218,7 +215,6 @@ def test_a_disturbed_machine_is_called_so_in_every_line_and_an_invalid_one_is_le
     assert found["answers"][0]["counts"] == {f"{HOST} (disturbed)": 1, f"{CARD} (disturbed)": 2}
     assert set(found["doubts"].values()) == {"nothing was measured"}
     assert f"{HOST} (disturbed): nothing was measured" in text
-    assert "2 of them disturbed" in text
     for name in (HOST, CARD):
         assert text.count(name) == text.count(f"{name} (disturbed)")
     assert f"{HOST} (disturbed)" in typed("--check", mine).stdout
@@ -266,12 +262,11 @@ def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (f'["{HOST}"]\nprice = -1\n', f"{HOST}: price: Input should be greater than or equal to 0"),
-        (f'currency = 3\n["{HOST}"]\nprice = 1\n', "currency: currency: "),
-        (f'["{HOST}"]\nprice = 1\ncurrency = "EUR"\n["{CARD}"]\nprice = 1\ncurrency = "USD"\n', "two currencies"),
+        (f'["{HOST}"]\nprice = -1\n', f"{HOST}.price: Input should be greater than or equal to 0"),
+        (f'currency = 3\n["{HOST}"]\nprice = 1\n', "currency: Input should be"),
         ('["Acme Opal"]\nrates = { dlrm = 5 }\n', "Acme Opal was not measured and has no source"),
-        ('["Acme Opal"]\nrates = { dlrm = 0 }\n', "Acme Opal: rates.dlrm"),
-        ('["Acme Opal"]\nsource = "s"\ntflops = { bf17 = 1 }\n', "Acme Opal: tflops.bf17"),
+        ('["Acme Opal"]\nrates = { dlrm = 0 }\n', "Acme Opal.rates.dlrm"),
+        ('["Acme Opal"]\nsource = "s"\ntflops = { bf17 = 1 }\n', "Acme Opal.tflops.bf17"),
         ('["Acme Opal"]\nsource = "s"\ntflops = 165\n', "tflops: Input should be a table, { name = value }"),
         ("price = [", "cannot read the prices"),
     ],
@@ -287,14 +282,12 @@ def test_wrong_prices_are_refused_by_name(mine: Path, tmp_path: Path, content: s
     ("words", "message"),
     [
         (("--per-hour", "llm=5"), "there is no suite 'llm'"),
-        (("--per-hour", "dlrm=0"), "no work of an hour"),
-        (("--per-hour", "100"), "--per-hour 100 names no suite"),
+        (("--per-hour", "dlrm=0"), "0 is no work"),
         (("--without", HOST, "--without", CARD), "no device can run dlrm, resnet50"),
-        (("--per-hour", "dlrm=5 tokens"), "dlrm counts samples, not tokens"),
-        (("--day", "100,140"), "no load of a day"),
+        (("--per-hour", "dlrm=5 tokens"), "has no whole number"),
         (("--per-hour", "dlrm=5", "--mix", "edge-1"), "both name the work"),
         (("--mix", "edge-1"), "the mix edge-1 is for the tier edge"),
-        (("--at-most", CARD), "has no number of devices"),
+        (("--at-most", CARD), "has no whole number"),
         (("--add", "Acme Tpaz"), "there is no kind of device"),
         (("--format", "html", "--json"), "ask for different forms"),
     ],
@@ -305,16 +298,16 @@ def test_misuse_has_a_message_and_no_traceback(mine: Path, words: tuple[str, ...
     assert message in refused.stderr
 
 
-OPAL = f"""
+OPAL = """
 ["Acme Opal"]
 source = "its maker's word"
-rates = {{ dlrm = "10 × {CARD}", resnet50 = 1e6 }}
+rates = { dlrm = 5e6, resnet50 = 1e6 }
 watts = 500
 ["Acme Beryl"]
 price = 3
 ["Acme Jade"]
 source = "its maker's word"
-rates = {{ dlrm = 7, resnet50 = 9 }}
+rates = { dlrm = 7, resnet50 = 9 }
 """
 
 
@@ -324,8 +317,8 @@ def test_a_device_that_nobody_measured_is_called_assumed_wherever_it_appears(min
     found = planned(*words)
     assert answer(found, "most")["counts"] == {HOST: 1, "Acme Opal (assumed)": 1}
     assert found["assumed"]["Acme Opal (assumed)"]["source"] == "its maker's word"
-    assert found["assumed"]["Acme Opal (assumed)"]["suites"]["dlrm"]["limit"] == f"10 × {CARD}"
-    unused = {name for name, why in found["notes"] if why == "no device of this question has this name"}
+    assert found["assumed"]["Acme Opal (assumed)"]["suites"]["dlrm"]["units_per_s"] == 5e6
+    unused = {name for name, why in found["left_out"] if why == "no device of this question has this name"}
     assert unused == {"Acme Beryl", "Acme Jade"}, "--add asks about what it names"
     text = typed(*words, "--format", "markdown").stdout
     assert text.count("Acme Opal") == text.count("Acme Opal (assumed)")
@@ -334,35 +327,3 @@ def test_a_device_that_nobody_measured_is_called_assumed_wherever_it_appears(min
         "Acme Opal (assumed)",
         "Acme Jade (assumed)",
     }
-
-
-def test_a_machine_that_answers_two_questions_is_shown_once(mine: Path, prices: Path) -> None:
-    prices.write_text(f'["{HOST}"]\nwatts = 100\n', "utf-8")
-    words = (mine, "--prices", prices, "--without", CARD)
-    assert [each["counts"] for each in planned(*words)["answers"]] == [{HOST: 1}] * 2
-    text = typed(*words).stdout
-    assert "the same as  most work\n" in text
-    assert text.count("of the time") == 1
-    assert "the same as" not in typed(mine).stdout
-
-
-def test_thousands_answers_and_a_result_folder_to_buy_from(mine: Path, prices: Path) -> None:
-    found = planned("--entries", mine, "--hosts", 1, "--per-hour", "dlrm=2k", "--per-hour", "resnet50=1.5M images")
-    assert found["mix_units"] == {"dlrm": 2000, "resnet50": 1_500_000}
-    assert found["today"] is None
-
-
-def test_the_page_has_the_figures_of_the_console_and_a_bar_for_each_machine(mine: Path) -> None:
-    words = (mine, "--add", CARD, "--mixes-per-hour", 10)
-    console, page = typed(*words).stdout, typed(*words, "--format", "html").stdout
-    found = planned(*words)
-    assert found["not_answered"]["cheapest"] == f"{CARD}: its price is not known: --prices takes it"
-    assert console.startswith(NEVER_RANKED) and NEVER_RANKED in page
-    rows = re.findall(r'<li class="row"><span>([^<]*)</span>.*?<span class="rate">([^<]*)</span>', page)
-    answers = [found["today"], *found["answers"], *found["alone"].values()]
-    assert [name for name, _ in rows[:2]] == ["Today", TITLES[found["answers"][0]["question"]]]
-    assert [rate for _, rate in rows] == [significant(each["mixes_per_hour"]["estimate"]) for each in answers]
-    assert all(f"{rate} (" in console for _, rate in rows[: 1 + len(found["answers"])])
-    assert page.count('class="limit"') == page.count('class="whisker"') == len(answers)  # the demand is in each bar
-    assert 'class="limit"' not in typed(mine, "--format", "html").stdout
-    assert typed(*words, "--format", "markdown").stdout.startswith(f"## {NEVER_RANKED}")

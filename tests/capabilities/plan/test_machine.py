@@ -123,11 +123,8 @@ def test_limits_that_exclude_each_other_are_named_and_no_others() -> None:
     with pytest.raises(UsageError) as caught:
         best([host(50), X, Y], "cheapest", mixes_per_hour=14_400, budget=200, hosts=3, at_most={"X": 7})
     assert str(caught.value) == (
-        "no machine keeps 14,400 mixes per hour and a budget of 200: the largest does at least 2,880 mixes per hour, "
-        "and 14,400 needs 5.00 of it"
+        "no machine keeps 14,400 mixes per hour and a budget of 200: the largest does at least 2,880 mixes per hour"
     )
-    with pytest.raises(UsageError, match=r"yours does at least 2,880 mixes per hour, and 7,200 needs 2\.50 of it"):
-        best([host(owned=1), replace(X, owned=1)], "cheapest", mixes_per_hour=7200, at_most={"host": 1, "X": 1})
     with pytest.raises(UsageError, match=r"no machine keeps a power of 1\.00 W$"):
         best([host(), kind("hot", 1, 1, watts=9, idle_watts=9)], "most", watts=1, at_least={"hot": 1})
 
@@ -151,7 +148,7 @@ TABLE = st.lists(st.tuples(RATE, RATE, st.integers(1, 9), st.integers(1, 9)), mi
 def test_a_run_that_did_more_than_its_plan_raises_no_figure_that_nobody_measured() -> None:
     more, less, rate = Retained(1.06, 1.02, 1.1, 2), Retained(0.9, 0.8, 1.0, 2), Speed("a", Estimate.within(100, 0.1))
     seen = host()
-    guessed = replace(seen, assumption=Assumption("a friend", 0.5, {}))
+    guessed = replace(seen, assumption=Assumption("a friend", {}))
 
     def rates(retained: Retained, kind: Kind) -> list[float]:
         return [round(retained.of(kind).units_per_s(rate, level), 6) for level in (-1, 0, 1)]
@@ -253,13 +250,3 @@ def test_the_low_ends_of_the_rates_meet_the_demand() -> None:
     assert enough.planned_per_hour == pytest.approx(2.7 * 3600)
     assert enough.mixes_per_hour.ends == pytest.approx((2.7 * 3600, 3.3 * 3600))
     assert best([host(), card], "cheapest", mixes_per_hour=2.8 * 3600).counts["card"] == 4
-
-
-def test_a_days_mean_load_scales_the_work_and_not_the_idle_power() -> None:
-    """A device draws 10 W at rest and 50 W at work; at a mean load of a quarter it is 20 W."""
-    card = kind("card", 2, 2, price=0, idle_watts=10.0, watts=40.0)
-    for load, watts in ((1.0, 50), (0.25, 20)):
-        planner = Planner([host(idle_watts=0.0), card], MIX, energy=Energy(0.3, 2.0, load))
-        answer = planner.answer("cheapest", Limits(mixes_per_hour=3600))
-        assert answer.watts == pytest.approx(50)
-        assert answer.energy_cost == pytest.approx(watts * 0.3 * 2 * 8766 / 1000)

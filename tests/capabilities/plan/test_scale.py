@@ -45,7 +45,7 @@ def test_the_tokens_of_a_device_are_those_of_its_sheet(device: str, tokens_per_s
     work = assumed.workload("llm", "edge", 16)
     assert isinstance(work, Workload)
     found = assumed.bound(assumed.datasheets()[device], work)
-    assert found is not None and found[0] == pytest.approx(tokens_per_s, rel=0.01)
+    assert found is not None and found.at_most == pytest.approx(tokens_per_s, rel=0.01)
 
 
 def test_a_device_without_room_for_the_whole_mix_or_a_bound_of_a_suite_is_left_out() -> None:
