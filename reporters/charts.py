@@ -240,37 +240,15 @@ def over_percent(
     points: at least two, by percentage. text: writes a value with its unit. across: what the percentages are of.
     """
     ends = (0.0, max(100.0, points[-1][0]))
-    told = "; ".join(f"{text(value)} at {at:.0f} % {across}" for at, value in points)
-    return _dotted(key, title, points, unit, f"{across}, %", ends, told)
-
-
-def over_kib(
-    key: str, title: str, points: Sequence[tuple[float, float]], unit: str, text: Callable[[float], str]
-) -> Markup:
-    """A quantity over sizes in KiB, on a logarithmic axis; see `over_percent`."""
-    told = "; ".join(f"{text(value)} {unit} at {at:,.0f} KiB" for at, value in points)
-    return _dotted(key, title, points, unit, "KiB, logarithmic", (points[0][0], points[-1][0]), told, logarithmic=True)
-
-
-def _dotted(
-    key: str,
-    title: str,
-    points: Sequence[tuple[float, float]],
-    unit: str,
-    across: str,
-    ends: tuple[float, float],
-    told: str,
-    logarithmic: bool = False,
-) -> Markup:
-    """ends: the values at the ends of the horizontal axis. told: the points in words."""
     tall = PixelAxis(0, max(*(value for _, value in points), 1e-3) * HEADROOM, FLOOR, TOP)
     left = _left_margin(tall.ticks(5))
-    wide = PixelAxis(*ends, left, WIDTH - RIGHT, logarithmic)
+    wide = PixelAxis(*ends, left, WIDTH - RIGHT)
     placed = [(wide(at), tall(value)) for at, value in points]
     body = _across(tall, left)
     body += Markup('<path class="line" d="M{}"/>').format("L".join(f"{x} {y}" for x, y in placed))
     body += _joined('<circle class="dot" cx="{}" cy="{}" r="4"/>', placed)
-    body += _text("name", left, ROW, unit) + _below(wide, across)
+    body += _text("name", left, ROW, unit) + _below(wide, f"{across}, %")
+    told = "; ".join(f"{text(value)} at {at:.0f} % {across}" for at, value in points)
     return _svg(key, title, f"{told}.", body)
 
 

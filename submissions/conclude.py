@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from mixmark.harness.contracts.schema import BUILT_IN, MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.contracts.text import Reason
@@ -32,7 +32,6 @@ from mixmark.submissions.entry import (
     Entry,
     KitReport,
     Level,
-    LoadFigures,
     MixedRun,
     Signed,
     Tuning,
@@ -64,7 +63,6 @@ class Contribution:
     verdict: Verdict
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
-    load: LoadFigures | None
     solos: tuple[Solo, ...]
     fingerprints: tuple[tuple[str, Floats], ...]
     """(name, steps) of the timestamps of each mixed record and of the samples of each mixed phase."""
@@ -97,7 +95,6 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
         findings=assessment.findings,
         verdict=assessment.verdict,
         retained=retained(assessment.score, assessment.diagnoses),
-        load=_load(assessment.experiments.get("ladder")),
         solos=tuple(solo for solo in assessment.solos if solo.stands),
         fingerprints=(*_timestamps(result), *_samples(result)),
     )
@@ -149,7 +146,6 @@ def entry(
         begun=sum(len(result.header.begun) for result in results),
         resumed=sum(len(result.header.resumed) for result in results),
         retained=tuple(fraction for result in results for fraction in result.retained),
-        load=next((result.load for result in results if result.load), None),
         solos=tuple(solo for result in results for solo in result.solos),
         findings=tuple(_numbered(results)),
         machine=machine_of(first.header),
@@ -283,21 +279,6 @@ def _runs(result: Contribution) -> Iterator[MixedRun]:
             mixes_per_kwh=run.mixes_per_kwh,
             watts=run.total.watts,
         )
-
-
-def _load(ladder: Any) -> LoadFigures | None:
-    """What an entry says of a ladder. ladder: the figures of that experiment; None if the run has none."""
-    levels = [level.target for level in ladder.of()] if ladder else []
-    if ladder is None or not levels:
-        return None
-    return LoadFigures(
-        highest=max(levels),
-        lowest=min(levels),
-        mixes_per_kwh=ladder.mixes_per_kwh,
-        ready_watts=ladder.ready_watts,
-        idle_over_full=ladder.idle_over_full,
-        goodput=ladder.goodput,
-    )
 
 
 def machine_of(result: Result) -> DisclosedMachine:

@@ -227,21 +227,6 @@ class MixedRun(Fact):
     watts: float | None
 
 
-class LoadFigures(Fact):
-    """The mix between full load and rest, of one result with a ladder."""
-
-    highest: float
-    """The highest and the lowest level that was served, as shares of TX."""
-    lowest: float
-    mixes_per_kwh: float | None
-    """MX of the ladder."""
-    ready_watts: float | None
-    """The power when everything is loaded and nothing is asked."""
-    idle_over_full: float | None
-    goodput: float | None
-    """The highest level at which every suite keeps its latency limits."""
-
-
 class DisclosedMachine(Fact):
     """The machine as the first result discloses it."""
 
@@ -311,8 +296,6 @@ class Entry(Fact):
     """How often the runs of its results were resumed."""
     retained: tuple[float, ...] = ()
     """Measured over planned mixes per hour of each mixed run that counts."""
-    load: LoadFigures | None = None
-    """The figures of the first result that has a ladder. None if no result has one."""
     solos: tuple[Solo, ...]
     """The solo measurements of all results that have a rate."""
     findings: tuple[Finding, ...]

@@ -416,15 +416,12 @@ class Request:
     """A request that is not assigned to a device."""
 
     number: int
-    """The serial number, over all suites, from 0, in the order of arrival; in the order in which chains began, if the
-    requests are links of chains, each of which arrives when the one before is finished."""
+    """The serial number, over all suites, from 0, in the order of arrival."""
     suite: str
     due_ns: int
-    """The time of arrival, on the clock of `now_ns`. Of a link when its chain began."""
+    """The time of arrival, on the clock of `now_ns`."""
     limit_ns: int | None
     """The longest response time, from `due_ns`. None if there is no limit."""
-    before: str | None = None
-    """The device that ran the link before of the same chain. None if there was none."""
 
 
 @dataclass(frozen=True)

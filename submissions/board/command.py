@@ -28,14 +28,8 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), default="site", show_default=True, help="Folder of the site; replaced."
 )
-@click.option("--url", default="", metavar="URL", help="Address where the site will stand, for badges.")
+@click.option("--url", default="", metavar="URL", help="Address where the site will stand, for citations.")
 @click.option("--contact", default="", metavar="ADDRESS", help="E-mail address or page for questions and new entries.")
-@click.option(
-    "--about",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Text of a page about the board; an empty line ends a paragraph.",
-)
 @click.option("--licence", default="", metavar="TEXT", help="Licence of the data of the board.")
 @click.option("--title", default="Mixmark leaderboard", show_default=True, help="Title of the site.")
 @click.option(
@@ -44,7 +38,6 @@ if TYPE_CHECKING:
     type=click.DateTime(["%Y-%m-%d"]),
     help="Day from which ages are counted.  [default: today, in UTC]",
 )
-@click.option("--no-reports", is_flag=True, help="Leave out the report page of each result, with charts of raw data.")
 @SIGNERS
 @ORIGINALS
 @JSON
@@ -53,11 +46,9 @@ def leaderboard(
     out: Path,
     url: str,
     contact: str,
-    about: Path | None,
     licence: str,
     title: str,
     today: datetime.datetime | None,
-    no_reports: bool,
     allowed_signers: Path | None,
     originals: Path | None,
     as_json: bool,
@@ -79,12 +70,7 @@ def leaderboard(
     if contact and not contact.startswith(SCHEMES) and not re.fullmatch(r"[^\s@:]+@[^\s@:]+", contact):
         raise UsageError(f"{contact} is no address", "give an e-mail address, or a page that begins with https://")
     day = (today or datetime.datetime.now(datetime.UTC)).date()
-    told = {
-        "contact": contact,
-        "licence": licence,
-        "about": about.read_text("utf-8", "replace").strip() if about else "",
-    }
-    site = _site(title, url and url.rstrip("/") + "/", day, told)
+    site = _site(title, url and url.rstrip("/") + "/", day, contact, licence)
     folders = checking.find(entries) if any(path.is_dir() for path in entries.iterdir()) else []
     verdicts = checking.check(folders, allowed_signers, originals=originals)
     accepted = {
@@ -97,7 +83,7 @@ def leaderboard(
         site,
         [verdict.entry for verdict in verdicts if verdict.entry is not None],
         out,
-        (lambda entry: {}) if no_reports else lambda entry: _reports(accepted[entry.permanent], entry),
+        lambda entry: _reports(accepted[entry.permanent], entry),
     )
     page = out / "index.html"
     if as_json:
@@ -114,7 +100,7 @@ def leaderboard(
     sys.exit(1 if any(verdict.problems for verdict in verdicts) else 0)
 
 
-def _site(title: str, url: str, today: datetime.date, told: Mapping[str, str]) -> Website:
+def _site(title: str, url: str, today: datetime.date, contact: str, licence: str) -> Website:
     from mixmark.harness.plugins import registry
     from mixmark.harness.worker.plugin_process import suite_of
     from mixmark.submissions.board.row import Website
@@ -133,7 +119,8 @@ def _site(title: str, url: str, today: datetime.date, told: Mapping[str, str]) -
         today=today,
         versions={name: suite.version for name, suite in suites.items()},
         unit_words={name: suite.unit_names.work for name, suite in suites.items()},
-        **told,
+        contact=contact,
+        licence=licence,
     )
 
 

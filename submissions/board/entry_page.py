@@ -5,30 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.judge.solo import Solo
-from mixmark.reporters import charts, figures, hosts
-from mixmark.reporters.document import (
-    Block,
-    Bullets,
-    Chart,
-    Document,
-    Facts,
-    Heading,
-    Link,
-    Notes,
-    Paragraph,
-    Table,
-    drawing,
-)
-from mixmark.reporters.pictures import NOTHING, Bar
+from mixmark.reporters import figures, hosts
+from mixmark.reporters.document import Block, Bullets, Document, Facts, Heading, Link, Notes, Paragraph, Table
 from mixmark.submissions.board import formats, rank, row
 from mixmark.submissions.board.rank import Metric
 from mixmark.submissions.board.row import Standing, Website
-from mixmark.submissions.entry import Entry, Reproduction
+from mixmark.submissions.entry import Entry, MixedRun, Reproduction
 from mixmark.submissions.verdict import classes
-
-WHISKERS = "Whiskers are 95 % intervals."
 
 
 def page(
@@ -37,7 +20,7 @@ def page(
     standings: Sequence[Standing],
     reports: Sequence[str],
     history: Sequence[Entry],
-    reproduced: Iterable[tuple[Reproduction, Entry | None]] = (),
+    reproduced: Iterable[tuple[Reproduction, Entry | None]],
 ) -> Document:
     """The page of an entry.
 
@@ -84,7 +67,7 @@ def _measured(entry: Entry, reports: Sequence[str]) -> Iterator[Block]:
     yield Bullets([Link(f"Report of result {number}", link) for number, link in enumerate(linked, start=1)])
     if entry.solos:
         yield Heading("Each suite alone", "suites")
-        yield drawing("", "bars", f"Rates, on a scale from zero for each suite. {WHISKERS}", _suites(entry))
+        yield Table("", ("suite", "route", "rate, energy"), list(_solos(entry)), text_columns=2)
     yield Heading("Findings", "findings")
     found = figures.merged([each for each in entry.findings if each.rule != "score_graded"], {})  # the grade says it
     yield Notes(found) if found else Paragraph("No rule found anything.")
@@ -107,7 +90,7 @@ def _history(entry: Entry, entries: Sequence[Entry]) -> Iterator[Block]:
             other.ended_utc[:10] if other is entry else Link(other.ended_utc[:10], row.beside(other.permanent)),
             f"{'this entry' if other is entry else 'replaced' if other.replaced else 'counts now'}, {other.grade}, "
             f"{other.verdict}, Mixmark {other.mixmark}",
-            f"{row.whole(other.mixes_per_kwh, 'MX')}\n{row.whole(other.mixes_per_hour, 'TX')}",
+            _scores(other),
         )
         for other in sorted(entries, key=lambda other: other.ended_utc, reverse=True)
     ]
@@ -139,19 +122,12 @@ def _checks(entry: Entry, site: Website, reproduced: Iterable[tuple[Reproduction
     yield Heading("Quote it", "quote")
     yield Paragraph(formats.citation(entry, site), style="code")
     url = site.url + row.page_of(entry)
-    if site.url and not entry.replaced:
-        yield Paragraph(f"[![{badge_words(entry)}]({url.removesuffix(row.PAGE)}badge.svg)]({url})", style="code")
     always = Link(
         f"This address never shows other results: {site.url}{row.permanent_page(entry)}", row.beside(entry.permanent)
     )
     yield Bullets(
         [always, *([] if entry.replaced else [Link(f"The newest entry of this system: {url}", row.beside(entry.path))])]
     )
-
-
-def badge_words(entry: Entry) -> str:
-    """What the badge says, for readers who do not see it."""
-    return f"Mixmark {entry.mix}: {formats.headline(entry)}"
 
 
 def _link(url: str, words: str) -> str:
@@ -169,59 +145,38 @@ def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
     yield "TX, mixes per hour", f"{figures.number(entry.mixes_per_hour)} mix/h", figures.within(entry.mixes_per_hour)
     if entry.watts:
         yield "Power", row.watts(entry), f"mean of {_count(len(entry.runs), 'run')}, idle included"
-    if load := row.load(entry):
-        yield f"Load, {load['levels']}", f"{load['per_kwh']} mix/kWh", "MX of the ladder, the ready idle included"
-        yield "Ready idle", load["idle"], load["over"]
-        yield "Goodput", load["goodput"], "the highest load that keeps all latency limits"
-    if entry.declaration.provisioned_watts:
-        watts = figures.prefixed(entry.declaration.provisioned_watts, "W")
-        yield "Provisioned power", watts, "declared, not measured"
-    if entry.declaration.price:
-        yield "Price", row.price(entry), f"declared; {row.worth(entry)} per mix/h"
 
 
-def _runs(entry: Entry) -> Chart:
-    """The score of each run and of all runs on one axis."""
-    metric: Metric = "MX" if entry.mixes_per_kwh else "TX"
-    scores = [(run, run.mixes_per_kwh if metric == "MX" else run.mixes_per_hour) for run in entry.runs]
-    whole = rank.figure_of(entry, metric)
-    most = max(figure.ends[1] for figure in (whole, *(figure for _, figure in scores)) if figure)
-    bars = []
-    for run, figure in scores:
-        if figure is not None:
-            name = f"result {run.result}, {run.phase}" if len(entry.results) > 1 else run.phase
-            speed = f"{figures.number(run.mixes_per_hour)} mix/h" if metric == "MX" else ""
-            more = (f"{run.seconds:,.0f} s", speed, figures.prefixed(run.watts, "W") if metric == "MX" else "")
-            bars.append(_bar(figures.name(name), figure, f"{figures.number(figure)} {row.UNITS[metric]}", most, more))
-    bars.append(_bar("all runs", whole, f"{figures.number(whole)} {row.UNITS[metric]}", most))
-    return drawing("", "bars", f"The score of each run, on a scale from zero. {WHISKERS}", [("", bars)])
+def _runs(entry: Entry) -> Table:
+    """The score of each run and of all runs."""
+    rows = [
+        (
+            figures.name(f"result {run.result}, {run.phase}" if len(entry.results) > 1 else run.phase),
+            _scores(run),
+            f"{run.seconds:,.0f} s\n{figures.prefixed(run.watts, 'W')}",
+        )
+        for run in entry.runs
+    ]
+    rows.append(("all runs", _scores(entry), row.watts(entry)))
+    return Table("", ("run", "MX and TX", "window, power"), rows, text_columns=1)
 
 
-def _suites(entry: Entry) -> list[tuple[str, list[Bar]]]:
-    """Each suite, in the order of the mix, with its solo measurements, the fastest first."""
-    suites: dict[str, list[Solo]] = {}
-    for solo in sorted(entry.solos, key=lambda solo: row.position(entry, solo.route.suite)):
-        suites.setdefault(
-            f"{figures.name(solo.route.suite)}, version {figures.name(solo.route.suite_version)}", []
-        ).append(solo)
-    return [(suite, list(_routes(entry, solos))) for suite, solos in suites.items()]
+def _scores(of: Entry | MixedRun) -> str:
+    return f"{row.whole(of.mixes_per_kwh, 'MX')}\n{row.whole(of.mixes_per_hour, 'TX')}"
 
 
-def _routes(entry: Entry, solos: Sequence[Solo]) -> Iterator[Bar]:
-    most = max(solo.units_per_s.ends[1] for solo in solos if solo.units_per_s) or 1.0
-    for solo in sorted(solos, key=lambda solo: -solo.speed):
-        route = solo.route
+def _solos(entry: Entry) -> Iterator[tuple[str, ...]]:
+    """The solo measurements of each suite, in the order of the mix, the fastest first."""
+    for solo in sorted(entry.solos, key=lambda solo: (row.position(entry, solo.route.suite), -solo.speed)):
+        route, within = solo.route, figures.within(solo.units_per_s) if solo.units_per_s else ""
         named = (row.device_name(entry, route.device), figures.name(route.adapter), route.precision)
-        label = " · ".join((*named, figures.scenario(solo)))
         joules = figures.prefixed(solo.energy.joules_per_unit, "J") if solo.energy else ""
-        energy = joules and f"{joules} a {figures.name(solo.unit, 16)}"
-        yield _bar(label, solo.units_per_s or NOTHING, figures.rate(solo.speed, solo.names.short), most, (energy,))
-
-
-def _bar(label: str, figure: Estimate, rate: str, most: float, more: Sequence[str] = ()) -> Bar:
-    interval = None if figure.half_width is None else (max(0.0, figure.ends[0]), figure.ends[1])
-    drawn = charts.bar(figure.estimate, interval, None, most, 0)
-    return Bar(label, rate, ", ".join(filter(None, (figures.within(figure), *more))), drawn)
+        rate = f"{figures.rate(solo.speed, solo.names.short)} {within}".rstrip()
+        yield (
+            f"{figures.name(route.suite)}, version {figures.name(route.suite_version)}",
+            " · ".join((*named, figures.scenario(solo))),
+            f"{rate}\n{joules} a {figures.name(solo.unit, 16)}" if joules else rate,
+        )
 
 
 def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
@@ -259,7 +214,7 @@ def _declared(entry: Entry) -> Iterator[tuple[str, str]]:
     if declared.provisioned_watts:
         yield "Provisioned power", f"{declared.provisioned_watts:,} W"
     if declared.price:
-        yield "Price", f"{declared.price} on {declared.price.date}"
+        yield "Price", f"{declared.price} on {declared.price.date}, {row.worth(entry)} per mix/h"
         yield "Source of the price", _link(declared.price.source, declared.price.source)
     for line in declared.notes.split("\n"):
         if line:

@@ -1,4 +1,4 @@
-"""The board for programs and other pages: JSON, a feed, and a badge for each entry."""
+"""The board for programs and for texts that quote it: JSON, and a citation of each entry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from mixmark.harness.contracts.text import plain
 from mixmark.reporters import figures
 from mixmark.submissions.board import rank, row
 from mixmark.submissions.board.rank import Board
-from mixmark.submissions.board.row import Standing, Website
+from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
 
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
-FEED_ENTRIES = 50
-LETTER_PX, PAD_PX = 6.6, 7
-"""The width of a letter of a badge, at 11 px, and the space beside a text."""
 
 
 def text(value: Any) -> Any:
@@ -81,7 +78,7 @@ def _board(board: Board) -> dict[str, Any]:
     }
 
 
-def _entry(entry: Entry, site: Website, entries: Sequence[Entry] = ()) -> dict[str, Any]:
+def _entry(entry: Entry, site: Website, entries: Sequence[Entry]) -> dict[str, Any]:
     declared, worth = entry.declaration, row.price_per_mix(entry)
     return {
         "entry": entry.path,
@@ -119,16 +116,8 @@ SCORED = {
 """The facts of an entry that leaderboard.json holds as they are."""
 
 
-def feed(site: Website, entries: Sequence[Entry]) -> str:
-    """The newest entries as Atom (RFC 4287)."""
-    newest = sorted(entries, key=rank.moment, reverse=True)[:FEED_ENTRIES]
-    updated = newest[0].ended_utc if newest else f"{site.today}T00:00:00+00:00"
-    words = {"headline": headline, "sentence": row.sentence, "page_of": row.permanent_page}
-    return PAGES.get_template("feed.jinja").render(words, site=site, entries=newest, updated=updated) + "\n"
-
-
 def headline(entry: Entry) -> str:
-    """The score as a badge shows it: 12.3 mix/kWh ± 1.5 %, edge-1, node."""
+    """The score with its mix and boundary: 12.3 mix/kWh ± 1.5 %, edge-1, node."""
     if entry.mixes_per_kwh is None:
         return f"{row.whole(entry.mixes_per_hour, 'TX')}, {entry.mix}"
     return f"{row.whole(entry.mixes_per_kwh, 'MX')}, {entry.mix}, {entry.boundary}"
@@ -147,15 +136,3 @@ def citation(entry: Entry, site: Website) -> str:
     where = f"{site.title}, Mixmark {entry.mixmark}, measured {row.measured(entry)}"
     where += f". {site.url}{row.permanent_page(entry)}"
     return plain(f"{declared.organisation}: {declared.system}. {scored}. {where}")
-
-
-def badge(entry: Entry, standings: Sequence[Standing]) -> str:
-    """An SVG in the shape that readmes are used to: the mix on the left, the score on the right."""
-    first = standings[0]
-    left = f"Mixmark {entry.mix}"
-    right = f"{figures.number(entry.mixes_per_kwh or entry.mixes_per_hour)} {row.UNITS[first.key.metric]}"
-    right += f" · {entry.grade if first.rank is None else f'rank {first.rank}'}"
-    left_px, right_px = (round(len(words) * LETTER_PX + 2 * PAD_PX) for words in (left, right))
-    title = f"{left}: {headline(entry)}, {first.words if first.rank else entry.grade}"
-    shown = {"left": left, "right": right, "left_px": left_px, "right_px": right_px, "pad_px": PAD_PX, "title": title}
-    return PAGES.get_template("badge.jinja").render(shown, ranked=first.rank is not None) + "\n"

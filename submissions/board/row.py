@@ -45,8 +45,6 @@ class Website:
     """The words for the units of each suite."""
     contact: str = ""
     """Where readers and entrants write: an e-mail address, or the address of a page. Empty if not known."""
-    about: str = ""
-    """Who makes the board, and why: paragraphs, with an empty line between them. Empty: the site has no such page."""
     licence: str = ""
     """The licence of the data. Empty if not known."""
 
@@ -225,22 +223,6 @@ def _reproducible(entry: Entry) -> object:
 def why_unranked(entry: Entry) -> str:
     """What an entry has instead of what a rank needs."""
     return "; ".join(rank.lacks(entry)) or "its interval is not known"
-
-
-def load(entry: Entry) -> dict[str, str] | None:
-    """What the entry does between full load and rest, in words. None if it has no ladder."""
-    found = entry.load
-    if found is None:
-        return None
-    idle = figures.UNKNOWN if found.ready_watts is None else figures.prefixed(found.ready_watts, "W")
-    over = "" if found.idle_over_full is None else f"{figures.percent(found.idle_over_full)} of full load"
-    return {
-        "levels": f"{figures.percent(found.highest)} to {figures.percent(found.lowest)}",
-        "per_kwh": figures.UNKNOWN if found.mixes_per_kwh is None else figures.significant(found.mixes_per_kwh),
-        "idle": idle,
-        "over": over,
-        "goodput": figures.UNKNOWN if found.goodput is None else figures.percent(found.goodput),
-    }
 
 
 def sentence(entry: Entry, site: Website) -> str:

@@ -7,28 +7,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
-from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
-
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.plan import mixes
 from mixmark.reporters import document, figures, summary
 from mixmark.reporters.charts import PixelAxis
 from mixmark.reporters.document import Document
 from mixmark.submissions.board import entry_page, formats, rank, row
-from mixmark.submissions.board.formats import PAGES, text
+from mixmark.submissions.board.formats import PAGES
 from mixmark.submissions.board.rank import Board, Key, Metric, Place, figure_of
 from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
 
-STATIC_ROWS = 200
-"""Rows of a board that its page holds for readers without JavaScript. The script shows all."""
 MOST_TICKS = 9  # of an axis
-INDEX = "leaderboard.json"
+INDEX, DATA = row.PAGE, "leaderboard.json"
 
 Reports = Callable[[Entry], Mapping[str, str]]
 """The report pages of an entry's results, by their file names."""
@@ -40,7 +33,7 @@ def build(site: Website, entries: Iterable[Entry], out: Path, reports: Reports =
     Raises UsageError if `out` holds something else, or cannot be written.
     """
     entries = sorted(entries, key=lambda entry: entry.path)
-    if out.exists() and not (out / INDEX).is_file() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not (out / DATA).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} holds something that is no leaderboard", "give an empty folder, or a new one")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +59,7 @@ def pages(
     blocks = files("mixmark.reporters").joinpath("blocks.css").read_text("utf-8")
     yield "style.css", blocks + folder.joinpath("style.css").read_text("utf-8")
     yield "board.js", folder.joinpath("board.js").read_text("utf-8")
-    yield "index.html", _page(site, "board", "index.html", _board(site, boards, boards[0] if boards else None, ""))
+    yield INDEX, _page(site, "board", INDEX, _board(site, boards, boards[0] if boards else None, ""))
     for board in boards:
         address = row.board_page(board.key)
         yield address, _page(site, "board", address, _board(site, boards, board, "../"))
@@ -75,26 +68,16 @@ def pages(
         of_system[entry.path].append(entry)
     for entry in entries:
         where, made = () if entry.replaced else standings[entry.path], reports(entry)
-        reproduced = tuple(row.reproductions(entry, entries))
-        shown = _entry(entry, entry_page.page(entry, site, where, list(made), of_system[entry.path], reproduced), site)
-        yield row.permanent_page(entry), _page(site, "entry", row.permanent_page(entry), shown)
-        for name, content in made.items():
-            yield f"entries/{entry.permanent}/{name}", content
-        if not entry.replaced:
-            yield row.page_of(entry), _page(site, "entry", row.page_of(entry), shown)
-            yield f"entries/{entry.path}/badge.svg", formats.badge(entry, where)
+        reproduced = row.reproductions(entry, entries)
+        page = entry_page.page(entry, site, where, list(made), of_system[entry.path], reproduced)
+        shown = _entry(entry, page, site)
+        addresses = [row.permanent_page(entry), *([] if entry.replaced else [row.page_of(entry)])]
+        yield from ((address, _page(site, "entry", address, shown)) for address in addresses)
+        yield from ((f"entries/{entry.permanent}/{name}", content) for name, content in made.items())
     about = "What a score, a board and a rank of Mixmark mean."
     reading = {"heading": "How to read this", "description": about, "published": list(_mixes(site))}
     yield "reading.html", _page(site, "reading", "reading.html", reading)
-    entering = {"heading": "Enter your machine", "description": "Three commands from a machine to a row of a board."}
-    yield "enter.html", _page(site, "enter", "enter.html", entering)
-    if site.about:
-        paragraphs = site.about.split("\n\n")
-        told = {"heading": "About this board", "description": paragraphs[0], "paragraphs": paragraphs}
-        yield "about.html", _page(site, "about", "about.html", told)
-    if site.url:
-        yield "feed.xml", formats.feed(site, entries)
-    yield INDEX, formats.as_json(site, boards, entries)
+    yield DATA, formats.as_json(site, boards, entries)
 
 
 def _page(site: Website, template: str, address: str, shown: Mapping[str, Any]) -> str:
@@ -117,8 +100,6 @@ def _entry(entry: Entry, page: Document, site: Website) -> dict[str, Any]:
         "description": row.sentence(entry, site),
         "page": page,
         "body": document.body(page),
-        "badge": "" if entry.replaced else row.beside(entry.path, "badge.svg"),
-        "badge_words": entry_page.badge_words(entry),
     }
 
 
@@ -138,26 +119,16 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
     mix = mixes.frozen().get(key.mix)
     axis = row.axis_of([figure_of(place.entry, metric) for place in board.ranked])
     suites, ticks = _suites(board), axis.ticks(MOST_TICKS - 1)
-    lines = []
-    for index, place in enumerate((*board.ranked, *board.unranked)):
-        position = {"at": index, "href": root + row.page_of(place.entry)}
-        lines.append(_line(site, key, place, axis, suites) | position)
-    leader: dict[str, Any] = {"rank": None}
-    for line, place in zip(lines, board.ranked, strict=False):
-        line["kind"] = "same" if line["rank"] == leader["rank"] else "first"
-        if line["kind"] == "first":
-            leader = line
-        if place.tied:
-            line |= {"lead": leader["low"], "reach": round(leader["high"] - leader["low"], 2)}
-    ranked, apart = lines[: len(board.ranked)], lines[len(board.ranked) :]
+    lines = [
+        _line(site, key, place, axis, suites) | {"at": at, "href": root + row.page_of(place.entry)}
+        for at, place in enumerate((*board.ranked, *board.unranked))
+    ]
     return {
         "board": board,
         "script": True,
         "narrow": False,
         "heading": key.title,
         "name": row.NAMES[metric],
-        "lead": _lead(board),
-        "predicted": _predicted(board),
         "description": _lead(board),
         "suites": suites,
         "priced": any(place.entry.declaration.price for place in board.ranked),
@@ -167,35 +138,9 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
         "other": row.UNITS[other],
         "axis": axis,
         "ticks": [(axis(value), label) for value, label in ticks[:: -(-len(ticks) // MOST_TICKS)]],
-        "lines": ranked[:STATIC_ROWS],
-        "left": max(0, len(ranked) - STATIC_ROWS),
-        "apart": apart[:STATIC_ROWS],
-        "loads": _loads(board, root)[:STATIC_ROWS],
-        "apart_left": max(0, len(apart) - STATIC_ROWS),
-        "blank": dict.fromkeys(lines[0], "") | dict.fromkeys(POSITIONS, 0) | {"rates": [""] * len(suites)},
-        "data": _data(board, lines, suites, axis.logarithmic),
+        "ranked": lines[: len(board.ranked)],
+        "apart": lines[len(board.ranked) :],
     }
-
-
-def _loads(board: Board, root: str) -> list[dict[str, str]]:
-    """What the systems with a ladder do between full load and rest."""
-    return [
-        {"system": place.entry.declaration.system, "href": root + row.page_of(place.entry), **load}
-        for place in _places(board)
-        if (load := row.load(place.entry))
-    ]
-
-
-def _predicted(board: Board) -> str:
-    """How far predictions of the board's systems lay off, each from its solo rates and what the others retained of
-    their plans. Empty if fewer than two systems tell."""
-    entries = (place.entry for place in _places(board) if not place.entry.disputed)  # a copied run predicts itself
-    kept = [mean(entry.retained) for entry in entries if entry.retained]
-    if len(kept) < 2:
-        return ""
-    off = [abs((sum(kept) - own) / (len(kept) - 1) / own - 1) for own in kept]
-    average, most = figures.percent(mean(off)), figures.percent(max(off))
-    return f"Predictions from solo rates lay {average} off on average, {most} at most."
 
 
 def _lead(board: Board) -> str:
@@ -249,25 +194,24 @@ def _aspects(key: Key) -> dict[str, str]:
 
 def _suites(board: Board) -> list[tuple[str, str]]:
     """(suite, unit) of each column with the rates of a suite alone, in the order of the mix."""
-    units = {suite: solo.names.short for place in _places(board) for suite, solo in row.fastest(place.entry).items()}
+    places = (*board.ranked, *board.unranked)
+    units = {suite: solo.names.short for place in places for suite, solo in row.fastest(place.entry).items()}
     mix = mixes.frozen().get(board.key.mix)
     order = [suite for suite in mix.units if suite in units] if mix else sorted(units)
     return [(suite, units[suite]) for suite in order[: row.SUITES]]
 
 
-def _places(board: Board) -> tuple[Place, ...]:
-    return *board.ranked, *board.unranked
-
-
 def _line(site: Website, key: Key, place: Place, axis: PixelAxis, suites: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The words of a row, and the positions of its interval on the axis of the board in percent. `lead` and `reach` are
-    the begin and the width of a leader's interval, behind the rows that share its rank."""
+    """The words of a row, the values by which its columns are sorted, and the positions of its interval on the axis of
+    the board in percent."""
     entry, figure = place.entry, figure_of(place.entry, key.metric)
     other = entry.mixes_per_kwh if key.metric == "TX" else entry.mixes_per_hour
-    fastest = row.fastest(entry)
+    solos = [row.fastest(entry).get(suite) for suite, _ in suites]
+    price = entry.declaration.price
     ends = {"low": figure.ends[0], "mid": figure.estimate, "high": figure.ends[1]}
     return {
-        "kind": "",
+        "organisation": entry.declaration.organisation,
+        "kinds": " ".join(row.kinds(entry)),
         "rank": place.label,
         "system": entry.declaration.system,
         "of": f"{entry.declaration.organisation} · {row.hardware(entry)}",
@@ -277,74 +221,17 @@ def _line(site: Website, key: Key, place: Place, axis: PixelAxis, suites: Sequen
         "watts": row.watts(entry),
         "price": row.price(entry) or figures.UNKNOWN,
         "worth": row.worth(entry),
-        "rates": [row.rate(fastest.get(suite)) for suite, _ in suites],
+        "rates": [(row.rate(solo), solo.speed if solo else "") for solo in solos],
+        "order": {
+            "value": figure.estimate,
+            "other": other.estimate if other else "",
+            "watts": entry.watts or "",
+            "price": f"{price.currency} {float(price.amount):018.2f}" if price else "",
+        },
         "grade": entry.grade,
         "tuning": entry.tuning,
-        "class": f"{entry.grade}, {entry.tuning}",
         "measured": row.measured(entry),
         "stale": "; ".join(rank.stale(entry, site.today, site.versions)),
         "why": row.why_unranked(entry) if place.rank is None else "",
         **{name: axis(min(max(axis.low, value), axis.high)) for name, value in ends.items()},
-        "lead": 0.0,
-        "reach": 0.0,
     }
-
-
-POSITIONS = ("low", "mid", "high", "lead", "reach")
-"""The words of a row that are positions on the axis, in percent."""
-WORDS = (
-    *("href", "rank", "system", "of", "value", "half", "other", "watts", "price", "worth", "grade", "tuning"),
-    *("measured", "stale", *POSITIONS),
-)
-"""The words of a row that the script needs to write it again."""
-
-
-def _data(
-    board: Board, lines: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, str]], logarithmic: bool
-) -> Markup:
-    """The data of the script, as JSON that cannot end its element. The suites of the columns have the first numbers."""
-    names: dict[str, int] = {}
-    suites = {figures.name(suite): number for number, (suite, _) in enumerate(columns)}
-    rows = []
-    for place, line in zip(_places(board), lines, strict=True):
-        entry = place.entry
-        declared, price, figure = entry.declaration, entry.declaration.price, figure_of(entry, board.key.metric)
-        watts, runs, worth = declared.provisioned_watts, len(entry.runs), row.price_per_mix(entry)
-        rows.append(
-            [
-                [text(line[word]) for word in WORDS],
-                [place.rank, figure.estimate, figure.low, figure.high],
-                [entry.mixes_per_hour.estimate, entry.mixes_per_kwh and entry.mixes_per_kwh.estimate, entry.watts],
-                [float(price.amount) if price else None, price.currency if price else "", worth and float(worth)],
-                [*map(text, (declared.organisation, row.kinds(entry), declared.availability)), runs, entry.level],
-                [f"{watts} W" if watts else "", text(" + ".join(row.devices(entry))), text(row.versions(entry))],
-                _best_rates(entry, names, suites),
-                line["rates"],
-            ]
-        )
-    data = {
-        "metric": board.key.metric,
-        "logarithmic": logarithmic,
-        "unit": row.UNITS[board.key.metric],
-        "names": [text(name) for name in names],
-        "suites": list(suites),
-        "rows": rows,
-    }
-    return htmlsafe_json_dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _best_rates(entry: Entry, names: dict[str, int], suites: dict[str, int]) -> list[list[Any]]:
-    """[number of the device's name, number of the suite, rate, rate in words] of the best solo measurement of each
-    suite on each device. New names and suites are numbered."""
-    known = {device.id: row.device_name(entry, device.id) for device in entry.machine.devices}
-
-    def device_of(solo: Solo) -> str:
-        return known.get(solo.route.device, solo.route.device)
-
-    found = []
-    for (device, suite), solo in best(
-        entry.solos, lambda solo: (device_of(solo), figures.name(solo.route.suite))
-    ).items():
-        number, of_suite = names.setdefault(device, len(names)), suites.setdefault(suite, len(suites))
-        found.append([number, of_suite, solo.speed, figures.rate(solo.speed, solo.names.short)])
-    return found

@@ -28,8 +28,7 @@ class Copy(Protocol):
         `times` is 0."""
 
     def take(self, offset: int, count: int) -> Array:
-        """The bytes of the destination from an offset on, as uint8 on the host. If the path converts, the bytes and the
-        offset are in the source's format."""
+        """The bytes of the destination from an offset on, as uint8 on the host."""
 
 
 class Paths(Protocol):

@@ -29,8 +29,6 @@ class CopyEnergy:
 
     joules_per_byte: Estimate
     """The joules that a copied byte adds, with the interval of Student's t on the standard error of the slope."""
-    idle_watts: float
-    """The power without copies."""
     boundary: Boundary
     """What the meters cover."""
     domains: tuple[str, ...]
@@ -51,13 +49,14 @@ def of_path(result: Result, record: PathRecord) -> tuple[CopyEnergy | None, Reas
         return None, f"the meters have {updates:.0f} updates, and {ENOUGH_PERIODS} are needed"
     x = np.array([(window.end_ns - window.begin_ns, window.copied_bytes) for window in record.duty]) / 1e9
     joules = np.array([each.joules for each in totals], np.float64)
-    (watts, slope), *_ = np.linalg.lstsq(x, joules)
-    left_over = joules - x @ (watts, slope)
+    coefficients, *_ = np.linalg.lstsq(x, joules)
+    left_over = joules - x @ coefficients
     freedom = len(joules) - 2
     variance = float(left_over @ left_over) / freedom * float(np.linalg.inv(x.T @ x)[1, 1])
     half = float(student_t(freedom, CONFIDENCE)) * math.sqrt(variance)
+    slope = coefficients[1]
     per_byte = Estimate(float(slope) / 1e9, float(slope - half) / 1e9, float(slope + half) / 1e9)
     if per_byte.is_vague(WIDEST):
         return None, "the power scatters by more than copies add to it"
     assert totals[0].boundary is not None  # it has joules
-    return CopyEnergy(per_byte, float(watts), totals[0].boundary, totals[0].domains), None
+    return CopyEnergy(per_byte, totals[0].boundary, totals[0].domains), None

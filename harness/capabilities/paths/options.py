@@ -7,6 +7,6 @@ OPTIONS = (
         ["--paths"],
         is_flag=True,
         help="Also measure the paths between memories: latency and bandwidth of copies of 4 KiB to 256 MiB before "
-        "anything else, and copies beside the mix. With several hosts also between them.",
+        "anything else, and joules per byte if a meter can be read.",
     ),
 )

@@ -15,8 +15,6 @@ room = Room(450)  # before the other notes on records
 
 @room.rule(
     corrupted=warning("a copy of {size_bytes:,} bytes was wrong from byte {first_byte:,} on"),
-    short=warning("a copy of {size_bytes:,} bytes ended at byte {first_byte:,}"),
-    repeated=warning("a copy of {size_bytes:,} bytes brought the bytes of the copy before"),
     late=warning("a copy of {size_bytes:,} bytes was acknowledged before byte {first_byte:,} had arrived"),
     noticed=warning("a path between memories does not copy what it is given"),
 )
@@ -25,7 +23,7 @@ def path_verified(evidence: Evidence) -> Iterator[Finding]:
     for record in measured(evidence.result):
         if fault := record.fault:
             code = f"path_verified.{fault.kind}"
-            yield found(code, record.key, size_bytes=fault.size_bytes, first_byte=fault.first_byte)
+            yield found(code, record.path.id, size_bytes=fault.size_bytes, first_byte=fault.first_byte)
 
 
 @room.rule(note("{kind} at copies of more than {size_bytes:,} bytes: {message}{hint:hint}"))
@@ -35,4 +33,4 @@ def path_measured(evidence: Evidence) -> Iterator[Finding]:
         if failure := record.failure:
             largest = max((sample.size_bytes for sample in record.samples), default=0)
             values = {"kind": failure.kind, "message": failure.message, "hint": failure.hint}
-            yield found("path_measured", record.key, size_bytes=largest, **values)
+            yield found("path_measured", record.path.id, size_bytes=largest, **values)

@@ -15,8 +15,7 @@ from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
 from mixmark.harness.measure.stages import Outlook, RunState, Steps
 from mixmark.harness.plugins.experiments import Attendant, Experiment
-from mixmark.harness.resources import memory
-from mixmark.reporters.document import Block
+from mixmark.reporters.document import Block, Table
 
 
 class Pipelines(Experiment):
@@ -32,10 +31,7 @@ class Pipelines(Experiment):
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Pipeline:
         pipeline = plan.load(given["pipeline"], header.tier, plan.stage_suites(run.suites))
-        candidates = header.candidates or header.phases
-        plan.refuse_unrunnable(pipeline, candidates)
-        if memory_bytes := memory.total_bytes():
-            plan.refuse_oversized(pipeline, candidates, machine.bench.equipment(None, 0).suite, memory_bytes)
+        plan.refuse_unrunnable(pipeline, header.candidates or header.phases)
         return pipeline
 
     def solo(self, state: RunState) -> Steps:
@@ -48,14 +44,10 @@ class Pipelines(Experiment):
         return phases.turns_expected(run.result) * run.preset.runs
 
     def label(self, phase: Phase) -> str:
-        work = phase.told(PipelineWork)
-        return f"the pipeline, on {work.device or 'all devices'}{work.by}"
-
-    def prefix(self, phase: Phase) -> str:
-        return f"in the pipeline{phase.told(PipelineWork).by}"
+        return f"the pipeline, on {phase.told(PipelineWork).device or 'all devices'}"
 
     def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
-        return Chaining(request.phase.told(PipelineWork), request.phase.shares[0].route.tier, executor)
+        return Chaining(request.phase.told(PipelineWork), request.phase.shares[0].route.tier)
 
     def contradictions(self, result: Result) -> Iterator[str]:
         yield from figures.contradictions(result)
@@ -65,6 +57,9 @@ class Pipelines(Experiment):
 
     def lines(self, judged: Assessment, figures: PipelineFigures) -> Iterator[tuple[str, str]]:
         yield from blocks.lines(judged.result, figures)
+
+    def table(self, judged: Assessment, figures: PipelineFigures) -> Table | None:
+        return blocks.table(figures) if figures.turns else None
 
     def section(self, judged: Assessment, figures: PipelineFigures) -> Iterator[Block]:
         yield from blocks.section(figures)

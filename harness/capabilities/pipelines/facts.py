@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from mixmark.harness.contracts.schema import BY_PLAN, Fact, Mix, Tier
+from mixmark.harness.contracts.schema import Fact, Mix, Tier
 
 
 class PipelineStage(Fact):
@@ -68,24 +68,17 @@ class PipelineWork(Fact):
     in_flight: int = Field(ge=1)
     """The number of pipelines that are under way at once. The next one begins when one ends."""
     deadline_ns: int = Field(gt=0)
-    """The longest time from the begin of a pipeline to its last output, as each policy is told."""
+    """The longest time from the begin of a pipeline to its last output, as in `Pipeline`."""
     carried: tuple[str, ...] = ()
     """The suites whose feeds continue the output of the stage before."""
     device: str | None = None
     """The only device of the phase, with all of its slices. None if all devices take part."""
-    policy: str = BY_PLAN
-    """What chooses the device of each stage: the plan, or another policy."""
 
     @model_validator(mode="after")
     def _each_stage_has_units(self) -> PipelineWork:
         if len(set(self.suites)) != len(self.suites) or len(self.units) != len(self.suites):
             raise ValueError("each stage of a pipeline has a suite of its own and the units of its feed")
         return self
-
-    @property
-    def by(self) -> str:
-        """The policy, as words of the progress end. Empty for the plan."""
-        return "" if self.policy == BY_PLAN else f" by {self.policy}"
 
     @property
     def mix_units(self) -> dict[str, int]:

@@ -13,7 +13,6 @@ from mixmark.harness.judge.evidence import Evidence
 from mixmark.harness.measure.stages import RunState, Steps, absent
 from mixmark.harness.plan.bound import fastest_routes
 from mixmark.harness.plan.phases import key_of, of_share, share_of
-from mixmark.harness.plugins.experiments import fact
 
 NAME = "pipeline"
 
@@ -26,7 +25,7 @@ def asked(result: Result) -> Pipeline:
 def turns_expected(header: Result) -> int:
     """The turns of a round, if all of them can be planned."""
     devices = {device.whole.id for device in header.devices}
-    return 1 + len(fact(header, "policies", "policies", ())) + (asked(header).whole is not None) + (len(devices) > 1)
+    return 1 + (asked(header).whole is not None) + (len(devices) > 1)
 
 
 def stages_alone(state: RunState) -> list[Phase]:
@@ -77,8 +76,8 @@ def stage_rates(
 
 
 def turn(state: RunState) -> Steps:
-    """The next turn. On all devices by the plan and by each other policy, then the work in one stage on all devices,
-    then the pipeline on the best single device, so that all have the same minutes; each as often as the mix."""
+    """The next turn. On all devices, then the work in one stage on all devices, then the pipeline on the best single
+    device, so that all have the same minutes; each as often as the mix."""
     pipeline, ran = asked(state.result), state.of(NAME)
     if state.is_absent(absence := f"pipeline {pipeline.name}", "experiment"):
         return ()
@@ -86,7 +85,7 @@ def turn(state: RunState) -> Steps:
     units, rates = stage_rates(state.evidence, pipeline, state.invalid)
     try:
         planner = state.planner(devices, state.power)
-        possible = turns(pipeline, units, rates, devices, planner, fact(state.result, "policies", "policies", ()))
+        possible = turns(pipeline, units, rates, devices, planner)
     except MixmarkError as error:
         return (absent(absence, error, "experiment"),)
     run, at = divmod(len(ran), len(possible))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,8 +20,7 @@ from pydantic import ValidationError
 
 from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineStage, PipelineWork
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
-from mixmark.harness.contracts.numbers import filesize
-from mixmark.harness.contracts.schema import Device, Limits, Phase, Placement, Rate, Route, Tier
+from mixmark.harness.contracts.schema import Device, Limits, Phase, Placement, Rate, Tier
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.contracts.toml import read_toml
 from mixmark.harness.plan.bound import bound, fastest_routes
@@ -30,7 +29,6 @@ from mixmark.harness.plan.placement import Planner
 
 if TYPE_CHECKING:
     from mixmark.harness.machine.setup import Suites
-    from mixmark.harness.worker.plugin_process import SuiteModel
 
 SHIPPED = Path(__file__).with_name("pipelines.toml")
 PAGE = "docs/capabilities/pipelines.md shows one"
@@ -141,30 +139,12 @@ def refuse_unrunnable(pipeline: Pipeline, candidates: Sequence[Phase]) -> None:
             )
 
 
-def refuse_oversized(
-    pipeline: Pipeline, candidates: Sequence[Phase], suite: Callable[[Route], SuiteModel], memory_bytes: int
-) -> None:
-    """Raises UsageError if the samples of a stage's feed take more than the memory of the machine. suite: builds a
-    route's suite."""
-    routes = {share.route.suite: share.route for phase in candidates for share in phase.shares}
-    for stage in (stage for stage in pipeline.stages if stage.samples > 1):
-        route = routes[stage.suite]
-        built = suite(route)
-        one, whole = (max(cost.bytes for cost in built.costs(route.precision, count)) for count in (1, stage.samples))
-        if whole - one > memory_bytes:
-            raise UsageError(
-                f"a feed of {stage.samples:,} samples of {stage.suite}, a stage of the pipeline {pipeline.name}, takes "
-                f"{filesize(whole - one)} at least, and this machine has {filesize(memory_bytes)}",
-                "give fewer samples",
-            )
-
-
 @dataclass(frozen=True)
 class Turn:
     """A way to run the pipeline that has the same minutes as the others."""
 
     name: str
-    """What tells it from the run by the plan on all devices, whose name is empty."""
+    """What tells it from the run on all devices, whose name is empty."""
     placement: Placement
     work: PipelineWork
 
@@ -175,10 +155,9 @@ def turns(
     rates: Sequence[Rate],
     devices: Sequence[Device],
     plan: Planner,
-    policies: Sequence[str] = (),
 ) -> list[Turn]:
-    """How the pipeline is run by all devices, by the plan and by each other policy, then its work in one feed, if a
-    suite does that, and then the pipeline by the best single device, if there is a choice.
+    """How the pipeline is run by all devices, then its work in one feed, if a suite does that, and then the pipeline by
+    the best single device, if there is a choice.
 
     units: in a feed of each suite. rates: of these suites alone. Raises MixmarkError if a suite has no rate, or if the
     stages do not fit into memory or have no devices of their own.
@@ -205,12 +184,7 @@ def turns(
         )
         return Turn(name, placement, work)
 
-    found = [by_plan := turn("", stages, apart=pipeline.apart)]
-    if policies:  # `apart` binds the plan, and a policy may choose any device
-        routes = turn("", stages).placement.rates
-        free = by_plan.placement.model_copy(update={"rates": routes})
-        work = by_plan.work
-        found += [Turn(f"by-{each}", free, work.model_copy(update={"policy": each})) for each in policies]
+    found = [turn("", stages, apart=pipeline.apart)]
     if whole:
         found.append(turn("whole", whole))
     return [*found, turn("alone", of_single, single)] if single else found

@@ -1,4 +1,4 @@
-"""Hands out the stages of pipelines, in the order of their chain, by the plan or by a policy.
+"""Hands out the stages of pipelines, in the order of their chain, by the plan.
 
 A stage is a request that arrives when the stage before is finished. A fixed number of pipelines is under way: when one
 ends, the next begins.
@@ -7,33 +7,30 @@ ends, the next begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
-from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
-from mixmark.harness.contracts.schema import BY_PLAN, Mix, Tier
+from mixmark.harness.contracts.protocols import DeviceLoad, Request
+from mixmark.harness.contracts.schema import Mix, Tier
 from mixmark.harness.measure.dispatch import Handed, Loaded, Source
-from mixmark.harness.measure.executor import LocalExecutor, OfPolicy
 from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
-from mixmark.harness.worker.plugin_process import policy_of
+from mixmark.harness.plugins.experiments import Attendant
 
 
-class Chaining(OfPolicy):
+class Chaining(Attendant):
     """Hands out the stages of a phase."""
 
-    def __init__(self, work: PipelineWork, tier: Tier, executor: LocalExecutor) -> None:
-        by_plan = work.policy == BY_PLAN
-        super().__init__(InProportion if by_plan else policy_of(executor.prepared["policies"][work.policy]))
+    def __init__(self, work: PipelineWork, tier: Tier) -> None:
         self.work, self.tier = work, tier
 
     def mix(self, mix: Mix | None) -> Mix:
         return self.work.mix(self.tier)
 
     def source(self, plan: Planner) -> Source:
-        return partial(PipelineQueue, work=self.work, policy=self.policy)
+        return partial(PipelineQueue, work=self.work)
 
 
 class InProportion:
@@ -75,21 +72,17 @@ class _UnderWay:
     number: int
     due_ns: int
     stage: int = 0
-    before: str | None = None
-    """The device of the stage before. None at the first stage."""
 
 
 class PipelineQueue(RequestQueue):
     """The pipelines of a phase that have begun and not ended. A pipeline whose stage was with a device that failed is
     lost: it never ends."""
 
-    def __init__(
-        self, loaded: Loaded, work: PipelineWork, policy: Callable[[Table, Table], Policy] = InProportion
-    ) -> None:
-        """Raises PolicyFailed, and ValueError if the feed of a loaded pair is no stage."""
+    def __init__(self, loaded: Loaded, work: PipelineWork) -> None:
+        """Raises ValueError if the feed of a loaded pair is no stage."""
         if wrong := [pair for pair, units in loaded.quanta.items() if units != loaded.mix_units[pair[0]]]:
             raise ValueError(f"no feed of a stage: {', '.join(' on '.join(pair) for pair in wrong)}")
-        super().__init__(loaded, policy, {})
+        super().__init__(loaded, InProportion, {})
         self._work = work
         self._under_way: dict[int, _UnderWay] = {}
         """The pipelines by their numbers."""
@@ -123,7 +116,7 @@ class PipelineQueue(RequestQueue):
         """Records that a stage is finished. Then the next stage of its pipeline arrives."""
         pipeline = self._under_way[handed.request]
         super().finished(device, replace(handed, request=self._number(pipeline)), begin_ns, end_ns, units)
-        pipeline.stage, pipeline.before = pipeline.stage + 1, device
+        pipeline.stage += 1
         self._at_an_end = pipeline.stage == len(self._work.suites)
         if self._at_an_end:
             self._ended += 1
@@ -159,6 +152,5 @@ class PipelineQueue(RequestQueue):
             suite=self._work.suites[pipeline.stage],
             due_ns=pipeline.due_ns,
             limit_ns=self._work.deadline_ns,
-            before=pipeline.before,
         )
         self._waiting = dict(sorted({**self._waiting, request.number: request}.items()))

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from mixmark.harness.capabilities.paths.contract import Copy, DataPath
-from mixmark.harness.capabilities.paths.facts import Move, PathRecord
+from mixmark.harness.capabilities.paths.facts import PathRecord
 from mixmark.harness.capabilities.paths.host_paths import HostCopy
 from mixmark.harness.capabilities.paths.measuring import Bytes
 from mixmark.harness.contracts.device_ids import on
-from mixmark.harness.contracts.errors import PluginError
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import Absent, Found, Result
 from mixmark.harness.resources import clock
 
 PATH = DataPath(id="fake/copy", source="host", destination="gpu:0", host_pages="pinned", through_caches=False)
 
-BACK = PATH.model_copy(update={"id": "fake/back", "source": "gpu:0", "destination": "host"})
 
-
-def with_paths(result: Result, *records: PathRecord, moves: Iterable[Move] = ()) -> Result:
+def with_paths(result: Result, *records: PathRecord) -> Result:
     """The result, as if its run had measured these paths."""
-    found = (Found(experiment="paths", phase=each.beside, facts=each.model_dump(mode="json")) for each in records)
-    kept = {"moves": [each.model_dump(mode="json") for each in moves]}
-    return result.model_copy(update={"experiments": {"paths": kept}, "found": tuple(found)})
+    found = (Found(experiment="paths", facts=each.model_dump(mode="json")) for each in records)
+    return result.model_copy(update={"experiments": {"paths": {}}, "found": tuple(found)})
 
 
 def on_host(host: str, record: PathRecord) -> PathRecord:
     """A path of a host, with the names of a run over several."""
     names = {name: on(host, getattr(record.path, name)) for name in ("id", "source", "destination")}
-    opposing = record.opposing and on(host, record.opposing)
-    return record.model_copy(update={"path": record.path.model_copy(update=names), "opposing": opposing})
+    return record.model_copy(update={"path": record.path.model_copy(update=names)})
 
 
 class Known:
@@ -42,11 +36,7 @@ class Known:
 
     def __init__(self, latency_ns: float, ns_per_byte: float, call_ns: int = 100_000) -> None:
         self.latency_ns, self.ns_per_byte, self.call_ns = latency_ns, ns_per_byte, call_ns
-        self.calls_begun = self.calls_ended = 0
         self.source, self.destination = np.zeros(0, np.uint8), np.zeros(0, np.uint8)
-
-    def paths(self) -> tuple[DataPath, ...]:
-        return PATH, BACK
 
     def open(self, path: str, size_bytes: int, blocks: int) -> None:
         self.size_bytes = size_bytes
@@ -59,9 +49,7 @@ class Known:
         self.destination[:] = byte
 
     def copy(self, times: int, word_at: int) -> int:
-        self.calls_begun += 1
         clock.sleep((self.call_ns + times * (self.latency_ns + self.size_bytes * self.ns_per_byte)) / 1e9)
-        self.calls_ended += 1
         if times:
             self.arrive()
         return int.from_bytes(self.destination[word_at : word_at + 8].tobytes(), "little")
@@ -73,80 +61,10 @@ class Known:
         return self.destination.copy()
 
 
-class Halved(Known):
-    """Has a half of its bandwidth while another path copies."""
-
-    def __init__(self, latency_ns: float, ns_per_byte: float, rival: Known) -> None:
-        super().__init__(latency_ns, ns_per_byte)
-        self._alone, self._rival = ns_per_byte, rival
-
-    def copy(self, times: int, word_at: int) -> int:
-        self.ns_per_byte = self._alone * (1 + (self._rival.calls_begun > 1))  # one call prepares
-        return super().copy(times, word_at)
-
-
-class Dying(Known):
-    """Ends at its third copy."""
-
-    count = 0
-
-    def copy(self, times: int, word_at: int) -> int:
-        self.count += 1
-        if self.count > 2:
-            raise PluginError("it ended with exit code 3")
-        return super().copy(times, word_at)
-
-
-class Counted(Known):
-    """Has a timestamp within each call, and reports the last of so many."""
-
-    def __init__(self, calls: int) -> None:
-        super().__init__(2_000, 0.05)
-        self.calls, self.reached = calls + 1, threading.Event()  # one call prepares
-        self.at_ns: list[int] = []
-
-    def copy(self, times: int, word_at: int) -> int:
-        self.at_ns.append(clock.now_ns() + 1)
-        word = super().copy(times, word_at)
-        self.calls -= 1
-        if self.calls <= 0:
-            self.reached.set()
-        return word
-
-
-class Held(Counted):
-    """Holds the second timed call until it is let go."""
-
-    ended = 0
-
-    def __init__(self) -> None:
-        super().__init__(calls=2)
-        self.begun, self.let_go = threading.Event(), threading.Event()
-
-    def copy(self, times: int, word_at: int) -> int:
-        if self.calls == 1:
-            self.begun.set()
-            self.let_go.wait()
-        word = super().copy(times, word_at)
-        self.ended += 1
-        return word
-
-
-class CountedDying(Counted):
-    def arrive(self) -> None:
-        if self.calls == 1:
-            self.reached.set()
-            raise PluginError("it ended with exit code 3")
-        super().arrive()
-
-
 class Corrupting(Known):
     def arrive(self) -> None:
         super().arrive()
         self.destination[1000] ^= 1
-
-
-class CountedWrong(Corrupting, Counted): ...
 
 
 class Once(Known):
@@ -183,8 +101,8 @@ class Late(Known):
 
 class Plain(HostCopy):
     def __init__(self, size_bytes: int, blocks: int) -> None:
-        source, destination = (np.zeros((blocks, size_bytes), np.uint8) for _ in range(2))
-        super().__init__(source.reshape(-1), destination.reshape(-1), zip(source, destination, strict=True))
+        source, destination = (np.zeros(blocks * size_bytes, np.uint8) for _ in range(2))
+        super().__init__(source, destination, blocks)
 
 
 class Fakes:

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from mixmark.harness.capabilities.paths import measuring
-from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, CopyWork, DataPath, PathRecord, measured
-from mixmark.harness.capabilities.paths.figures import PathFigures
+from mixmark.harness.capabilities.paths.facts import CopyFault, CopySample, DataPath, PathRecord, measured
 from mixmark.harness.cli.eta import Eta
-from mixmark.harness.contracts.schema import Absent, Device, Found, Hosts
-from mixmark.harness.judge.assessment import judge
+from mixmark.harness.contracts.schema import Absent, Found
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.measure.executor import PhaseStarted
 from mixmark.harness.plugins import registry
@@ -23,9 +21,8 @@ from tests.capabilities.paths.fakes import PATH, with_paths
 from tests.cli.shell import Shell
 from tests.cli.test_progress import FAILED, Player, header
 from tests.golden.sample import result, sample
-from tests.measure.test_benchmark import run
 from tests.measure.test_repeats import QUIET, Desk, benchmark
-from tests.measure.test_stages import DEVICES, later, solo
+from tests.measure.test_stages import DEVICES, solo
 
 
 def on_path(id: str, source: str, destination: str, ns: int, **more: Any) -> PathRecord:
@@ -36,75 +33,34 @@ def on_path(id: str, source: str, destination: str, ns: int, **more: Any) -> Pat
 
 
 IN_HOST = on_path("host/copy", "host", "host", 900)
-TO_GPU, FROM_GPU = on_path("torch/0", "host", "gpu:0", 100), on_path("torch/1", "gpu:0", "host", 200)
-
-
-def test_over_several_hosts_no_copies_run_beside_the_mix() -> None:
-    hosts = (Hosts(names=("host1", "host2"), system=result().system),)
-    before = with_paths(solo(*DEVICES), IN_HOST)
-    mixed = before.model_copy(update={"phases": (*before.phases, *later(before))})
-    assert [step.name for step in later(mixed)] == ["path"]
-    (step,) = later(mixed.model_copy(update={"hosts": hosts}))
-    assert (step.kind, step.name) == ("path", "copies beside the mix")
-
-
-@pytest.mark.parametrize(
-    ("devices", "records", "chosen"),
-    [
-        (DEVICES, (IN_HOST, TO_GPU, FROM_GPU), "torch/1"),
-        (DEVICES, (IN_HOST, FROM_GPU, on_path("torch/2", "gpu:0", "host", 300, route="staged")), "torch/1"),
-        (DEVICES, (IN_HOST, FROM_GPU, on_path("torch/2", "gpu:0", "host", 300, converts="layout")), "torch/1"),
-        (DEVICES, (FROM_GPU, TO_GPU.model_copy(update={"opposing": "torch/1"})), "torch/1"),
-        (DEVICES[:1], (IN_HOST, TO_GPU, FROM_GPU), "host/copy"),
-        (DEVICES, (IN_HOST, TO_GPU, FROM_GPU.model_copy(update={"own_code": True})), "torch/0"),
-        (DEVICES[:1], (TO_GPU,), None),
-    ],
-)
-def test_copies_beside_the_mix_take_the_slowest_direct_path_in_use(
-    devices: tuple[Device, ...], records: tuple[PathRecord, ...], chosen: str | None
-) -> None:
-    before = with_paths(solo(*devices), *records)
-    (mixed,) = later(before)
-    assert mixed.purpose == "mixed"
-    after = before.model_copy(update={"phases": (*before.phases, mixed)})
-    (step,) = later(after)
-    if chosen is None:
-        assert (step.kind, step.name) == ("path", "copies beside the mix")
-        assert later(after.model_copy(update={"absent": (step,)})) == []
-        return
-    assert (step.name, step.experiment, step.placement) == ("path", "paths", mixed.placement)
-    assert step.told(CopyWork) == CopyWork(path=chosen, size_bytes=1 << 16)
-    assert later(after.model_copy(update={"phases": (*after.phases, step)})) == []
-    assert later(after.model_copy(update={"experiments": {}})) == []
 
 
 def test_each_path_is_told_once_it_is_measured() -> None:
     player = Player(width=200)
     path = DataPath(id="host/copy", source="host", destination="host", through_caches=True)
     fault = CopyFault(kind="late", size_bytes=4096, first_byte=0)
-    beside = PathRecord(path=path, beside="path", fault=fault)
-    for each in (PathRecord(path=path), PathRecord(path=path, failure=FAILED), beside):
+    for each in (PathRecord(path=path), PathRecord(path=path, failure=FAILED), PathRecord(path=path, fault=fault)):
         player.notify(Found(experiment="paths", facts=each.model_dump(mode="json")))
     assert [line.split("] ")[1] for line in player.lines] == [
         "path host/copy: measured",
         f"path host/copy: {FAILED.message}",
-        "path host/copy beside the mix: a wrong copy (late)",
+        "path host/copy: a wrong copy (late)",
     ]
 
 
 def test_the_progress_moves_while_paths_are_measured() -> None:
-    """A processor has four paths of 40 s, which is 160 s before the first phase."""
+    """A processor has four paths of 20 s, which is 80 s before the first phase."""
     player = Player(width=200, of=with_paths(header()))
     whole_s = player.progress.eta.total_s
     path = Found(experiment="paths", facts=IN_HOST.model_dump(mode="json"))
-    for player.now_s in (60, 150, 200):
+    for player.now_s in (30, 75, 100):
         player.notify(path)
     player.notify(PhaseStarted(player.header.phases[0]))
     player.notify(path)
-    expected = [f"{seconds / whole_s * 100:3.0f} %" for seconds in (60, 150, 160, 160)]
+    expected = [f"{seconds / whole_s * 100:3.0f} %" for seconds in (30, 75, 80, 80)]
     assert [line[1:].partition("]")[0] for line in player.lines] == expected
-    assert player.progress.eta.done_s == 160
-    assert Eta(with_paths(header()), True).before_s == 4 * (40 + 5 * 4.5)
+    assert player.progress.eta.done_s == 80
+    assert Eta(with_paths(header()), True).before_s == 4 * (20 + 5 * 4.5)
     assert Eta(with_paths(sample()), False).before_s == 0, "they were measured"
 
 
@@ -145,25 +101,6 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "SIZES", (4096, 1 << 16))
 
 
-@pytest.mark.usefixtures("inline_workers", "few")
-def test_a_run_with_copies_beside_its_mix(duo: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.BUILT_IN, "paths", {"fakes": "tests.capabilities.paths.fakes:One"})
-    done = run(duo, "--paths")
-    assert done.returncode == 0, done.stderr
-    assert "beside copies, low on npu:" in " ".join(done.stderr.split())
-    found = store.open(duo.folder / "out")
-    assert [phase.name for phase in found.phases if phase.placement] == ["mix1", "path"]
-    figures = judge(found).experiments["paths"]
-    assert isinstance(figures, tuple)
-    beside = figures[-1]
-    assert isinstance(beside, PathFigures)
-    assert (beside.path.id, beside.beside, beside.mix_reason) == ("fakes/fine", "path", None)
-    assert beside.left is not None and beside.mix_left is not None
-    assert beside.left.estimate > 0 and beside.mix_left.estimate > 0
-    kept = duo("run", "--resume", "out", "--paths")
-    assert (kept.returncode, "keeps its own --paths" in kept.stderr) == (2, True)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_paths_are_measured_also_without_a_mix_and_each_fails_alone(
@@ -175,7 +112,7 @@ def test_paths_are_measured_also_without_a_mix_and_each_fails_alone(
     assert done.returncode == 0, done.stderr
     assert "Paths between memories" in done.stdout
     found = store.open(shell.folder / "out")
-    samples = {each.path.id: len(each.samples) for each in measured(found) if not each.opposing}
+    samples = {each.path.id: len(each.samples) for each in measured(found)}
     assert samples == {"fakes/fine": 24, "fakes/raises": 0, "fakes/dies": 12}
     assert [each.name for each in found.absent if each.kind == "path"] == ["fakes/none"]
     shown = json.loads(shell("report", "out", "--json").stdout)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import importlib.util
 import os
 import subprocess
@@ -18,7 +16,7 @@ import pytest
 
 from mixmark.harness.capabilities.paths import host_paths, onnxruntime_paths
 from mixmark.harness.capabilities.paths.contract import DataPath, Paths
-from mixmark.harness.capabilities.paths.host_paths import FormatCopy, HostPaths, LayoutCopy
+from mixmark.harness.capabilities.paths.host_paths import HostPaths
 from mixmark.harness.capabilities.paths.onnxruntime_paths import OnnxRuntimePaths
 from mixmark.harness.capabilities.paths.torch_paths import TorchPaths
 from mixmark.harness.contracts.schema import Absent
@@ -26,7 +24,6 @@ from tests.adapters.test_webgpu import DRIVER, ENVIRONMENT
 
 ROOT = Path(__file__).parents[3]
 SIZE = 1 << 16
-BY_LINUX = ("host/process",) if sys.platform == "linux" else ()
 
 
 def copies(paths: Paths) -> dict[str, DataPath]:
@@ -132,38 +129,5 @@ def test_onnxruntime_names_no_device_that_could_be_another(
     assert [each.name for each in found if isinstance(each, Absent)] == refused
 
 
-def test_a_layout_is_converted_row_by_row() -> None:
-    """Two tokens of eight heads, 128 bytes each: the row of head h and token t moves from 2h + t to 8t + h."""
-    with HostPaths().open("host/heads-tokens", 2048, 1) as copy:
-        assert isinstance(copy, LayoutCopy)
-        rows = np.repeat(np.arange(16, dtype=np.uint8), 128)
-        copy.put("source", 0, rows)
-        copy.copy(1)
-        assert copy.destination[::128].tolist() == [*range(0, 16, 2), *range(1, 16, 2)]
-        assert np.array_equal(copy.take(300, 200), rows[300:500])
-
-
-def test_bf16_becomes_fp32_and_back() -> None:
-    with HostPaths().open("host/bf16-fp32", 8, 1) as copy:
-        assert isinstance(copy, FormatCopy)
-        sent = np.array([0x3F80, 0xC040, 0x7F81, 0], np.uint16).view(np.uint8)  # 1, -3 and a signalling NaN
-        copy.put("source", 0, sent)
-        copy.copy(1)
-        assert copy.destination.view(np.uint32).tolist() == [0x3F800000, 0xC0400000, 0x7F810000, 0]
-        assert copy.destination.view(np.float32)[:2].tolist() == [1.0, -3.0]
-        assert np.array_equal(copy.take(3, 4), sent[3:7])
-
-
-def test_each_path_of_the_host_copies_what_it_is_given() -> None:
-    assert {"host/copy", "host/bf16-fp32", "host/heads-tokens", *BY_LINUX} <= copies(HostPaths()).keys()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the call")
-def test_a_system_that_refuses_to_copy_between_processes_has_no_such_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*given: object) -> int:
-        ctypes.set_errno(errno.EPERM)
-        return -1
-
-    monkeypatch.setattr(ctypes, "CDLL", lambda *given, **named: SimpleNamespace(process_vm_writev=refused))
-    found = {each.name: each.reason for each in HostPaths().paths() if isinstance(each, Absent)}
-    assert found["host/process"] == "no path: the system refuses process_vm_writev: Operation not permitted"
+def test_the_path_of_the_host_copies_what_it_is_given() -> None:
+    assert "host/copy" in copies(HostPaths())

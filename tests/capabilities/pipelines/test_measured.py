@@ -12,7 +12,7 @@ import pytest
 
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
 from mixmark.harness.capabilities.pipelines.figures import PipelineFigures, out_of_turn, steps_of
-from mixmark.harness.capabilities.pipelines.queue import InProportion, PipelineQueue
+from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
 from mixmark.harness.contracts.schema import Record
 from mixmark.harness.contracts.seeds import nonce
 from mixmark.harness.judge.assessment import judge
@@ -36,35 +36,17 @@ WORK = PipelineWork(suites=("low", "high"), units=(2, 2), in_flight=3, deadline_
 BOTH = {"a": {"low": 0.02}, "b": {"high": 0.02}}
 
 
-def chained(
-    folder: Path, max_s: float = 2.0, carried: bool = False, devices: Any = BOTH, policy: Any = None, **options: str
-) -> list[Record]:
-    """Pipelines of `low` on one device and `high` on the other, or by a policy."""
-    stage = Stage(folder, devices, options)
+def chained(folder: Path, max_s: float = 2.0, carried: bool = False, **options: str) -> list[Record]:
+    """Pipelines of `low` on one device and `high` on the other."""
+    stage = Stage(folder, BOTH, options)
     work = WORK.model_copy(update={"carried": ("high",) if carried else ()})
     plain = stage.phase(max_s)
     rates = plain.placement.rates if plain.placement else ()
     plan = placement.place(WORK.mix_units, rates, stage.devices())
     phase = of_experiment("pipeline", work, plain.model_copy(update={"placement": plan}))
-    source = partial(PipelineQueue, work=work, policy=policy or InProportion)
+    source = partial(PipelineQueue, work=work)
     drive = mixed.local_driver(work.mix("smoke"), phase, lambda units, rates: plan, source=source)
     return attend(phase, stage.equipment(), folder, drive, on_ready=drive.on_ready)
-
-
-def test_a_policy_chooses_the_device_of_each_stage(tmp_path: Path) -> None:
-    """All on one of two devices that run both."""
-
-    class Stays:
-        def __init__(self, seconds: Any, plan: Any) -> None: ...
-
-        def choose(self, waiting: Any, devices: Any, now_ns: int) -> Any:
-            return waiting[0], waiting[0].before or "npu:b"
-
-    even = {"low": 0.02, "high": 0.02}
-    records = chained(tmp_path, devices={"a": even, "b": even}, policy=Stays)
-    chains = [steps for steps in steps_of(WORK, records).values() if len(steps) == 2]
-    assert len(chains) > 5 and {step.device for steps in chains for step in steps} == {"npu:b"}
-    assert out_of_turn(WORK, records) == 0
 
 
 @pytest.mark.parametrize("slots", ["1", "3"])

@@ -12,7 +12,6 @@ from mixmark.harness.capabilities.pipelines.phases import stage_rates
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.schema import Mix, Phase, Result
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.plugins.experiments import installed
 from tests.cli.shell import ACME, Shell
 from tests.cli.test_progress import header
 from tests.golden.sample import closed_loop
@@ -67,23 +66,6 @@ def test_a_pipeline_runs_on_all_devices_and_on_the_best_single_one_in_turns() ->
         (f"pipeline{run}{end}", device, pytest.approx(per_s), (100, 500))
         for run in (1, 2)
         for end, device, per_s in (("", None, 1.0), ("-alone", single, 0.5))
-    ]
-
-
-def test_each_policy_has_its_turn_of_the_pipeline() -> None:
-    asked = {**facts(CHAIN), "policies": {"policies": ["greedy", "mine_2"]}}
-    header, seen = with_stages(chained()).model_copy(update={"experiments": asked}), []
-    own = installed()["pipeline"]
-    while steps := later(header):
-        (step,) = steps
-        assert work(step).deadline_ns == CHAIN.deadline_ns
-        seen.append((step.name, work(step).policy, own.label(step).removeprefix("the pipeline, on "), own.prefix(step)))
-        header = header.model_copy(update={"phases": (*header.phases, step)})
-    assert seen == [
-        ("pipeline1", "plan", "all devices", "in the pipeline"),
-        ("pipeline1-by-greedy", "greedy", "all devices by greedy", "in the pipeline by greedy"),
-        ("pipeline1-by-mine-2", "mine_2", "all devices by mine_2", "in the pipeline by mine_2"),
-        ("pipeline1-alone", "plan", work(step).device, "in the pipeline"),
     ]
 
 

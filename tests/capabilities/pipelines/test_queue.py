@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
-from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixmark.harness.capabilities.pipelines import queue as queues
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
 from mixmark.harness.capabilities.pipelines.figures import out_of_turn, steps_of
-from mixmark.harness.capabilities.pipelines.queue import Chaining, InProportion, PipelineQueue
-from mixmark.harness.contracts.protocols import DeviceLoad, Request
+from mixmark.harness.capabilities.pipelines.queue import PipelineQueue
 from mixmark.harness.contracts.schema import Placement
 from mixmark.harness.measure.dispatch import Loaded, Pair
 from mixmark.harness.plan.placement import place
@@ -134,10 +129,10 @@ def units_of(rates: Rates) -> dict[Pair, int]:
     return {pair: UNITS[pair[0]] for pair in rates}
 
 
-def queued(rates: Rates, policy: Any = InProportion, **facts: object) -> PipelineQueue:
+def queued(rates: Rates, **facts: object) -> PipelineQueue:
     """The queue of a phase that has begun."""
     work = WORK.model_copy(update=facts)
-    queue = PipelineQueue(Loaded(UNITS, placed(rates), units_of(rates), dict.fromkeys(rates, 1)), work, policy)
+    queue = PipelineQueue(Loaded(UNITS, placed(rates), units_of(rates), dict.fromkeys(rates, 1)), work)
     queue.begin(0)
     return queue
 
@@ -155,43 +150,3 @@ def test_what_the_next_stage_continues_is_given_and_taken() -> None:
     queue.finished("gpu:0", first, 0, 1, 10)
     second = queue.next("cpu:0", 1)
     assert second is not None and (second.takes, second.gives, second.last) == (True, False, True)
-
-
-class Last:
-    """The youngest stage, on the last of the devices that run it. Keeps what it was asked."""
-
-    asked: ClassVar[list[tuple[tuple[Request, ...], tuple[str, ...]]]] = []
-
-    def __init__(self, seconds: Any, plan: Any) -> None:
-        self.asked.clear()
-        self.seconds, self.plan = seconds, plan
-
-    def choose(self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int) -> tuple[Request, str]:
-        self.asked.append((tuple(waiting), tuple(each.device for each in devices)))
-        return waiting[-1], [each.device for each in devices if each.device in self.seconds[waiting[-1].suite]][-1]
-
-
-def test_a_policy_sees_the_stages_that_wait_with_the_begin_of_their_pipeline() -> None:
-    queue = queued({(suite, id): 20 for suite in UNITS for id in ("gpu:0", "cpu:0")}, Last, in_flight=2)
-    assert queue.next("gpu:0", 0) is None
-    older, younger = (Request(2 * n, "a", n - 2, WORK.deadline_ns) for n in range(2))
-    assert Last.asked == [((older, younger), ("gpu:0", "cpu:0")), ((older,), ("gpu:0", "cpu:0"))]
-    first = queue.next("cpu:0", 0)
-    assert first is not None and (first.request, first.due_ns, first.chained) == (1, -1, True)
-    queue.finished("cpu:0", first, 0, 5, 10)
-    second = queue.next("cpu:0", 5)
-    assert second is not None and (second.suite, second.request) == ("a", 0)
-    assert Last.asked[2:] == [((Request(3, "b", -1, WORK.deadline_ns, "cpu:0"),), ("gpu:0", "cpu:0"))]
-
-
-def test_a_turn_by_a_policy_asks_the_policy_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = placed(ROW)
-    monkeypatch.setattr(queues, "policy_of", lambda plugin: plugin)
-    executor: Any = SimpleNamespace(prepared={"policies": {"last": Last}})
-    Last.asked.clear()
-    for policy, asked in (("plan", 0), ("last", 1)):
-        attendant = Chaining(WORK.model_copy(update={"policy": policy}), "smoke", executor)
-        attendant.ready(ExitStack(), [])
-        queue = attendant.source(lambda units, rates: plan)(Loaded(UNITS, plan, units_of(ROW), dict.fromkeys(ROW, 1)))
-        assert queue.next("gpu:0", 0) is not None
-        assert len(Last.asked) == asked

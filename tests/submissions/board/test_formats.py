@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import hashlib
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
 from mixmark.harness.contracts.schema import Device
 from mixmark.submissions.board import formats, row
 from mixmark.submissions.board.rank import boards
-from mixmark.submissions.board.row import standings
-from mixmark.submissions.entry import Entry
 from tests.submissions.board.made import SITE, crowd, hostile
 from tests.submissions.entries import made
 
@@ -30,28 +27,10 @@ def test_silicon_counts_once_however_it_is_grouped_and_sliced() -> None:
     assert named(gpu("a"), gpu("a1", "gpu:a/1-of-2"), gpu("a2", "gpu:a/2-of-2")) == ["Acme Topaz"]
 
 
-@pytest.fixture(params=CROWDS)
-def entries(request: pytest.FixtureRequest) -> list[Entry]:
-    return CROWDS[request.param]
-
-
-def test_a_badge_is_an_image_with_the_score_and_the_rank(entries: list[Entry]) -> None:
-    for entry in entries:
-        where = standings(boards(entries))[entry.path]
-        text = formats.badge(entry, where)
-        image = ElementTree.fromstring(text)
-        assert image.tag == "{http://www.w3.org/2000/svg}svg"
-        tags = {element.tag.partition("}")[2] for element in image.iter()}
-        assert tags == {"svg", "title", "clipPath", "rect", "g", "text"}
-        words = " ".join(image.itertext())
-        assert (f"rank {where[0].rank}" if where[0].rank else entry.grade) in words
-        assert where[0].key.metric == ("MX" if entry.mixes_per_kwh else "TX")
-
-
 def test_no_control_character_is_written() -> None:
     entries = CROWDS["hostile"]
-    for text in (formats.as_json(SITE, boards(entries), entries), formats.feed(SITE, entries)):
-        assert all(letter.isprintable() or letter == "\n" for letter in text)
+    text = formats.as_json(SITE, boards(entries), entries)
+    assert all(letter.isprintable() or letter == "\n" for letter in text)
 
 
 def test_a_citation_names_the_score_its_conditions_and_where_it_stands() -> None:
