@@ -16,6 +16,12 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.reporters import charts, figures, pictures
 from mixmark.reporters.document import Block, Chart, Facts, Heading, Link, Notes, Paragraph, Table
 
+ENDED = {
+    "precision": "once its interval was as narrow as the preset asks for",
+    "cap": "at the longest time of the preset",
+    "time": "at the shortest time of the preset",
+}
+"""When a window ended, by `Record.ended_by`."""
 POWER_BLOCKS = 160  # of a chart that is 360 px wide
 
 
@@ -200,7 +206,7 @@ def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
     if record.latency_limits is not None:
         yield "source of the limits", record.latency_limits.source
     if record.ended_by is not None:
-        yield "window ended by", record.ended_by
+        yield "window ended", ENDED[record.ended_by]
     yield "run", str(record.run)
     yield from _conditions(measured)
     yield "key", record.key
@@ -226,10 +232,15 @@ def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.total("involuntary_switches") is not None:
         yield "involuntary switches", f"{figures.significant(measured.per_s('involuntary_switches'))} a second"
     if clocks:
-        yield "clock of the busy CPUs", f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
+        yield "clock of the busy CPUs", f"{_range(clocks)} MHz"
     if temperatures:
-        yield "hottest CPU sensor", f"{min(temperatures):.0f} to {max(temperatures):.0f} °C"
+        yield "hottest CPU sensor", f"{_range(temperatures)} °C"
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def _range(values: Sequence[float]) -> str:
+    """2,100 to 2,596, or 2,596 if it never changed."""
+    return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (min(values), max(values))))

@@ -227,7 +227,7 @@ def impossible(evidence: Evidence) -> Iterator[Finding]:
             return
 
 
-declare("speed_stable", much=warning("the machine's speed drifted by {drift:change} during the run", AGAIN))
+declare("speed_stable", much=warning("the speed drifted by {drift:percent} during the run", AGAIN))
 
 
 def drifted(evidence: Evidence) -> Iterator[Finding]:
@@ -239,7 +239,7 @@ def drifted(evidence: Evidence) -> Iterator[Finding]:
 
 
 declare(
-    "steady", much=warning("a change of speed within a window moved its figure by {moved:change}{share:share}", AGAIN)
+    "steady", much=warning("a change of speed within a window moved its figure by {moved:percent}{share:share}", AGAIN)
 )
 
 
