@@ -297,40 +297,33 @@ def bars(found: MachineComparison) -> Chart | Paragraph:
 
 
 def _scores(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
+    labels = [machine.label for machine in found.machines]
     for title, unit, values, relatives in (
         ("MX, mixes per kWh", "mix/kWh", [machine.mixes_per_kwh for machine in found.machines], found.mixes_per_kwh),
         ("TX, mixes per hour", "mix/h", [machine.mixes_per_hour for machine in found.machines], found.mixes_per_hour),
     ):
         most = max((value.ends[1] for value in values if value), default=0.0)
         bars = [
-            _bar(machine.label, value, figures.estimate(value, unit), ratio, _conditions(machine, unit), most)
-            for machine, value, ratio in zip(found.machines, values, relatives, strict=True)
+            _bar(label, value, f"{figures.number(value)} {unit}", ratio, most)
+            for label, value, ratio in zip(labels, values, relatives, strict=True)
             if value is not None
         ]
         if bars:
             yield title, bars
 
 
-def _conditions(machine: ComparedMachine, unit: str) -> str:
-    """The conditions of a score, and the time or the energy of one mix."""
-    conditions = [machine.mix or "", machine.grade or "", f"{machine.weight_class}-bit weights"]
-    if unit == "mix/kWh":
-        conditions += [f"{machine.boundary}", f"{figures.significant(machine.kj_per_mix or 0)} kJ a mix"]
-    else:
-        conditions.append(f"{figures.significant(machine.s_per_mix or 0)} s a mix")
-    return ", ".join(filter(None, conditions))
-
-
 def _suites(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
     for row in found.rows:
         known = [(best, best.solo.units_per_s) for best in row.known if best.solo.units_per_s]
         most = max((per_s.ends[1] for _, per_s in known), default=0.0)
-        bars = [_bar(best.label, per_s, rate(best), best.relative, route(best), most) for best, per_s in known]
+        rates = {best.label: figures.rate(per_s, best.solo.names.short) for best, per_s in known}
+        bars = [_bar(best.label, per_s, rates[best.label], best.relative, most) for best, per_s in known]
         yield title(row, found.rows), bars
 
 
-def _bar(label: str, value: Estimate, text: str, ratio: Estimate | None, detail: str, most: float) -> Bar:
+def _bar(label: str, value: Estimate, text: str, ratio: Estimate | None, most: float) -> Bar:
     """ratio: to the baseline. None if it was not compared, or this is the baseline. most: the end of the axis."""
     interval = None if value.half_width is None else (max(0.0, value.ends[0]), value.ends[1])
+    details = (figures.within(value), relative(ratio) if ratio else "")
     drawn = charts.bar(value.estimate, interval, None, most, 0) if most else None
-    return Bar(label, text, ", ".join(filter(None, (relative(ratio) if ratio else "", detail))), drawn)
+    return Bar(label, text, ", ".join(filter(None, details)), drawn)
