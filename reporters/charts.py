@@ -1,7 +1,7 @@
 """Draws charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
 There are two kinds. A chart (`over_time`, `over_percent`, `distribution`) keeps its proportions, picks the unit of its
-time axis, and has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`, `span`) has no text:
+time axis, and has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`) has no text:
 the page stretches it to the width of its place and writes its labels beside it. Names and units may come from any file,
 so `Markup.format` escapes them.
 """
@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 360, 180  # px: the width of a phone's screen, so that the type 
 RIGHT, BOTTOM, ROW = 14, 40, 15  # px: two margins, and the height of a row of labels
 FLOOR, TOP = HEIGHT - BOTTOM, 2 * ROW  # px: the ends of the vertical axis of `over_time`
 LETTER = 6.2  # px: slightly more than the width of a letter in the style sheet's 11 px type
-FEW = 20  # fewer values are drawn as one dot each: bins of two or three values show nothing
+FEWEST = 20  # values of a histogram: bins of two or three values show nothing
 MOST_BINS = 48
 HUES = 6  # colours of suites in the style sheet
 LOGARITHMIC_FROM = 20  # the ratio of the largest to the smallest value from which an axis is logarithmic
@@ -80,12 +80,11 @@ def decades(low: float, high: float) -> list[float]:
     return [value for value in values if low <= value <= high]
 
 
-def lane(columns: Floats, edges: Iterable[float], window: tuple[float, float]) -> Markup:
+def lane(columns: Floats, window: tuple[float, ...]) -> Markup:
     """A strip of a device over time: the fractions of the suites fill each column of time from the bottom.
 
-    columns: [suites, columns], fractions that add up to at most 1. edges: where long feeds begin, as fractions of the
-    width. window: the part of the strip that counts. Equal neighbouring columns become one rectangle, so that many
-    feeds make no large page.
+    columns: [suites, columns], fractions that add up to at most 1. window: the edges of the part that counts, as
+    fractions of the width. Equal neighbouring columns become one rectangle, so that many feeds make no large page.
     """
     count = columns.shape[1]
     tops = np.round(LANE * (1 - np.cumsum(columns, axis=0))).astype(int)
@@ -101,15 +100,10 @@ def lane(columns: Floats, edges: Iterable[float], window: tuple[float, float]) -
         )
         if drawn:
             body += Markup('<path class="{}" d="{}"/>').format(hue_of(hue), drawn)
-    began = "".join(f"M{edge * count:.1f} 0V{LANE}" for edge in edges if edge > 0)
-    if began:
-        body += Markup('<path class="began" d="{}"/>').format(began)
     return _strip(count, LANE, body + _outside(window, count, LANE))
 
 
-def curve(
-    values: Floats, most: float, window: tuple[float, float], mean: float | None, ticks: Iterable[float]
-) -> Markup:
+def curve(values: Floats, most: float, window: tuple[float, ...], mean: float | None, ticks: Iterable[float]) -> Markup:
     """A strip of a quantity over time, as steps with holes where it is unknown (NaN). Its axis goes from 0 to most.
 
     values: [blocks], evenly over the strip. mean: the mean of the window, drawn as a dotted line. ticks: the values of
@@ -151,18 +145,12 @@ def bar(
     return _strip(ACROSS, 20, body)
 
 
-def span(begin: float, end: float) -> Markup:
-    """A strip with a bracket around a part. begin, end: fractions of its width."""
-    drawn = f"M{begin * ACROSS:.1f} 10H{end * ACROSS:.1f}M{begin * ACROSS:.1f} 2V18M{end * ACROSS:.1f} 2V18"
-    return _strip(ACROSS, 20, Markup('<path class="span" d="{}"/>').format(drawn))
-
-
 def hue_of(number: int) -> str:
     """The style sheet's class for the colour of a suite. Suites beyond the palette share the last colour."""
     return f"hue{min(number, HUES - 1)}"
 
 
-def _outside(window: tuple[float, float], width: int, height: int) -> Markup:
+def _outside(window: tuple[float, ...], width: int, height: int) -> Markup:
     """A veil over the time outside of the window that counts, and a line at each edge of the window."""
     begin, end = (round(edge * width, 1) for edge in window)
     sides = [(left, right) for left, right in ((0.0, begin), (end, float(width))) if right - left > 0]
@@ -177,58 +165,40 @@ def _strip(width: int, height: int, body: Markup) -> Markup:
     ).format(width, height, body)
 
 
-@dataclass(frozen=True)
-class Band:
-    """A marked stretch of time."""
-
-    word: str
-    begin_ns: int
-    end_ns: int
-
-
 def over_time(
     key: str,
     title: str,
     edges_ns: Int64s,
-    values: Floats,
+    per_s: Floats,
     *,
-    since: str,
     unit: str,
     text: Callable[[float], str],
-    mean: tuple[str, float] | None,
-    band: Band | None = None,
+    mean_per_s: float,
+    stretch_ns: tuple[int, ...] = (),
 ) -> Markup:
-    """A quantity in blocks of time, as steps with holes where it is unknown (NaN). The axis starts at zero.
+    """A rate in blocks of time, as steps. The axis starts at zero.
 
-    edges_ns: [blocks + 1] since an event, which `since` names. values: [blocks], at least one of them known. text:
-    writes a value with its unit. mean: (name, value) of a dotted line.
+    edges_ns: [blocks + 1] since the first feed. per_s: [blocks]. text: writes a rate with its unit. mean_per_s: of a
+    dotted line. stretch_ns: the ends of a stretch at another level. Empty if there is none.
     """
-    known = values[np.isfinite(values)]
-    low, high = float(known.min()), float(known.max())
-    time, time_ns = time_unit(int(edges_ns[-1] - edges_ns[0]))
-    tall = PixelAxis(0, max(high, mean[1] if mean else 0.0, 1e-3) * HEADROOM, FLOOR, TOP)
+    low, high = float(per_s.min()), float(per_s.max())
+    time, time_ns = time_unit(int(edges_ns[-1]))
+    tall = PixelAxis(0, max(high, mean_per_s, 1e-3) * HEADROOM, FLOOR, TOP)
     left, right = _left_margin(tall.ticks(5)), WIDTH - RIGHT
-    wide = PixelAxis(edges_ns[0] / time_ns, edges_ns[-1] / time_ns, left, right)
-    line, filled = _stairs([wide(edge) for edge in edges_ns / time_ns], [tall(value) for value in values], FLOOR)
-    body, description = _across(tall, left), f"{len(values)} blocks, from {text(low)} to {text(high)}"
-    description += "; with holes where it is not known" if len(known) < len(values) else ""
-    if band is not None:
-        begin, end = wide(band.begin_ns / time_ns), wide(band.end_ns / time_ns)
+    wide = PixelAxis(0, edges_ns[-1] / time_ns, left, right)
+    line, filled = _stairs([wide(edge) for edge in edges_ns / time_ns], [tall(value) for value in per_s], FLOOR)
+    overall = f"overall {text(mean_per_s)}"
+    body, description = _across(tall, left), f"{len(per_s)} blocks, from {text(low)} to {text(high)}; {overall}"
+    if stretch_ns:
+        begin, end = (wide(edge_ns / time_ns) for edge_ns in stretch_ns)
         size = round(end - begin, 1), FLOOR - TOP
         body += Markup('<rect class="band" x="{}" y="{}" width="{}" height="{}"/>').format(begin, TOP, *size)
+        body += _text("word", begin + 6, FLOOR - 8, "another level")
+        description += f"; another level from {' to '.join(map(figures.duration, stretch_ns))}"
     body += Markup('<path class="area" d="{}"/><path class="line" d="{}"/>').format(filled, line)
-    if band is not None:
-        body += _joined('<path class="edge" d="M{} {}V{}"/>', ((x, TOP, FLOOR) for x in (begin, end)))
-        body += _text("word", begin + 6, FLOOR - 8, band.word)
-    if mean is not None:
-        name, value = mean
-        label = f"{name} {text(value)}"
-        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(value), right)
-        body += _text("value end", right, ROW, label)
-        description += f"; {label}"
-    body += _text("name", left, ROW, unit) + _below(wide, f"{time} since {since}")
-    if band is not None:
-        description += f"; {band.word} from {figures.duration(band.begin_ns)} to {figures.duration(band.end_ns)}"
+    body += Markup('<path class="overall" d="M{} {}H{}"/>').format(left, tall(mean_per_s), right)
+    body += _text("value end", right, ROW, overall)
+    body += _text("name", left, ROW, unit) + _below(wide, f"{time} since the first feed")
     return _svg(key, title, f"{description}.", body)
 
 
@@ -265,40 +235,30 @@ def _stairs(edges: Sequence[float], tops: Sequence[float], floor: int) -> tuple[
     return line, area + (f"V{floor}z" if drawing else "")
 
 
-def distribution(
-    key: str, values_ns: Int64s, percentiles: Sequence[tuple[str, int]], *, title: str, counted: str = "feeds"
-) -> Markup:
-    """The distribution of a time: a histogram, or a dot for each value if they are few.
+def distribution(key: str, values_ns: Int64s, percentiles: Sequence[tuple[str, int]], title: str) -> Markup:
+    """The distribution of a time of feeds, as a histogram.
 
-    percentiles: (name, ns), marked and labelled. counted: the plural of the things that have these times. The axis is
-    logarithmic if the values span more than LOGARITHMIC_FROM.
+    percentiles: (name, ns), marked and labelled. The axis is logarithmic if the values span more than LOGARITHMIC_FROM.
     """
     least, most = int(values_ns.min()), int(values_ns.max())
     logarithmic = 0 < least * LOGARITHMIC_FROM < most
     time, time_ns = time_unit(math.sqrt(least * most) if logarithmic else most)
     values = values_ns / time_ns
     low, high = _domain(float(values.min()), float(values.max()), logarithmic)
-    dots = len(values) < FEW
     counts, edges = np.histogram(values, _bins(low, high, len(values), logarithmic))
-    scale = [] if dots else [tick for tick in steps(0, float(counts.max()), 3) if tick[0] == round(tick[0])]
+    scale = [tick for tick in steps(0, float(counts.max()), 3) if tick[0] == round(tick[0])]
     left = _left_margin(scale)
     wide = PixelAxis(low, high, left, WIDTH - RIGHT, logarithmic)
     labels = [(wide(value / time_ns), f"{name} {figures.duration(value)}") for name, value in percentiles]
-    rows = _rows(labels, taken_px=left + len(counted) * LETTER)
-    top = (max(rows, default=0) + 1) * ROW + 10
-    tall = PixelAxis(0, float(counts.max()), FLOOR, top)
-    body = _across(tall, left, scale)
-    if dots:
-        middle = (top + FLOOR) // 2
-        body += _joined('<circle class="dot" cx="{}" cy="{}" r="5"/>', ((wide(x), middle) for x in values.tolist()))
-    else:
-        bars = "".join(
-            f"M{wide(start)} {FLOOR}V{tall(count)}H{wide(end)}V{FLOOR}Z"
-            for count, start, end in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-            if count
-        )
-        body += Markup('<path class="bars" d="{}"/>').format(bars)
-        body += _text("name", left, ROW, counted)
+    rows = _rows(labels, taken_px=left + len("feeds") * LETTER)
+    tall = PixelAxis(0, float(counts.max()), FLOOR, (max(rows, default=0) + 1) * ROW + 10)
+    bars = "".join(
+        f"M{wide(start)} {FLOOR}V{tall(count)}H{wide(end)}V{FLOOR}Z"
+        for count, start, end in zip(counts.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        if count
+    )
+    body = _across(tall, left, scale) + Markup('<path class="bars" d="{}"/>').format(bars)
+    body += _text("name", left, ROW, "feeds")
     body += _joined(
         '<path class="mark" d="M{} {}V{}"/>',
         ((x, row * ROW + 6, FLOOR) for (x, _), row in zip(labels, rows, strict=True)),
@@ -308,7 +268,7 @@ def distribution(
         body += _text("value end" if flipped else "value", x - 5 if flipped else x + 5, (row + 1) * ROW, label)
     body += _below(wide, f"{time}, logarithmic" if logarithmic else time)
     marked = "; ".join(label for _, label in labels) or "no percentile"
-    description = f"{len(values)} {counted} from {figures.duration(least)} to {figures.duration(most)}; {marked}."
+    description = f"{len(values)} feeds from {figures.duration(least)} to {figures.duration(most)}; {marked}."
     return _svg(key, title, description, body)
 
 

@@ -1,31 +1,25 @@
-"""Results side by side as one document, and as JSON.
-
-Relative speeds are bars on a logarithmic scale around 1: twice as fast and half as fast have bars of equal length.
-"""
+"""Results side by side as one document, and as JSON."""
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
 from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
 from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, SuiteWork
-from mixmark.reporters import document, figures
-from mixmark.reporters.charts import PixelAxis
+from mixmark.reporters import charts, document, figures
 from mixmark.reporters.data import written
 from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table, drawing
 from mixmark.reporters.figures import UNKNOWN, significant
+from mixmark.reporters.pictures import Bar
 
 SHORT_ID = 8  # letters of a UUID that are enough to recognise a device
 MOST_NAMED = 3  # things that a note names; the others are counted
 WIDEST = 160  # columns
-SCALES = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""The factors at the ends of the chart's scale; beyond the last one, powers of ten."""
 FOOTER = (
     "Every figure is computed from the raw timestamps of the result folders. A figure without an interval says how "
     "fast one measurement was, and not how certain that is."
@@ -275,104 +269,43 @@ def _merged(notes: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]
     return found
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A bar from the middle of the scale to a figure, in percent of the scale's width."""
-
-    left: float
-    width: float
-    slower: bool
-    interval: tuple[float, float] | None
-    """(left, width) of the interval. None if not known."""
-
-
-@dataclass(frozen=True)
-class ResultLine:
-    """A figure of one result: its value, the conditions, the relative value and its bar."""
-
-    label: str
-    value: str
-    detail: str
-    relative: str
-    bar: Bar | None
-    """None if this is the baseline, or the figure was not compared."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """A figure of all results: MX, TX or a suite."""
-
-    title: str
-    lines: tuple[ResultLine, ...]
-
-
 def bars(found: MachineComparison) -> Chart | Paragraph:
-    """The figures of each result relative to the baseline."""
-    edge, baseline = _edge(found), found.machines[0].label
-    groups = [*_scores(found, edge), *_suites(found, edge)]
+    """The figures of each result, on a scale from zero for MX, TX and each suite."""
+    groups = [*_scores(found), *_suites(found)]
     if not groups:
         return Paragraph("Neither a score nor a suite has a figure.")
-    return drawing(f"Relative to {baseline}", "relative_bars", baseline, f"{edge:g}", groups)
+    remark = "On a scale from zero for each figure; longer is faster, or more efficient. Whiskers are 95 % intervals."
+    return drawing(f"Relative to {found.machines[0].label}", "bars", remark, groups)
 
 
-def _edge(found: MachineComparison) -> float:
-    """The factor at the ends of the scale: the least that holds every ratio and its interval."""
-    relatives = [
-        *found.mixes_per_hour,
-        *found.mixes_per_kwh,
-        *(best.relative for row in found.rows for best in row.known),
-    ]
-    factors = [
-        max(value, 1 / value)
-        for ratio in relatives
-        if ratio is not None
-        for value in (ratio.estimate, ratio.low, ratio.high)
-        if value
-    ]
-    most = max(factors, default=1.0)
-    return next((scale for scale in SCALES if most <= scale), 10.0 ** math.ceil(math.log10(most)))
-
-
-def _scores(found: MachineComparison, edge: float) -> Iterator[Group]:
-    baseline = found.machines[0].label
-    scores: Sequence[tuple[str, str, Sequence[Estimate | None], Sequence[Estimate | None]]] = (
+def _scores(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
+    labels = [machine.label for machine in found.machines]
+    for title, unit, values, relatives in (
         ("MX, mixes per kWh", "mix/kWh", [machine.mixes_per_kwh for machine in found.machines], found.mixes_per_kwh),
         ("TX, mixes per hour", "mix/h", [machine.mixes_per_hour for machine in found.machines], found.mixes_per_hour),
-    )
-    for title, unit, values, relatives in scores:
-        if any(values):
-            lines = [
-                _line(
-                    machine.label, figures.estimate(value, unit), _conditions(machine, unit), relative, edge, baseline
-                )
-                for machine, value, relative in zip(found.machines, values, relatives, strict=True)
-                if value is not None
-            ]
-            yield Group(title, tuple(lines))
+    ):
+        most = max((value.ends[1] for value in values if value), default=0.0)
+        bars = [
+            _bar(label, value, f"{figures.number(value)} {unit}", ratio, most)
+            for label, value, ratio in zip(labels, values, relatives, strict=True)
+            if value is not None
+        ]
+        if bars:
+            yield title, bars
 
 
-def _conditions(machine: ComparedMachine, unit: str) -> str:
-    conditions = [machine.mix or "", machine.grade or "", f"{machine.weight_class}-bit weights"]
-    if unit == "mix/kWh":
-        conditions.append(f"{machine.boundary}")
-    return ", ".join(filter(None, conditions))
-
-
-def _suites(found: MachineComparison, edge: float) -> Iterator[Group]:
-    baseline = found.machines[0].label
+def _suites(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
     for row in found.rows:
-        lines = [_line(best.label, rate(best), route(best), best.relative, edge, baseline) for best in row.known]
-        yield Group(title(row, found.rows), tuple(lines))
+        known = [(best, best.solo.units_per_s) for best in row.known if best.solo.units_per_s]
+        most = max((per_s.ends[1] for _, per_s in known), default=0.0)
+        rates = {best.label: figures.rate(per_s, best.solo.names.short) for best, per_s in known}
+        bars = [_bar(best.label, per_s, rates[best.label], best.relative, most) for best, per_s in known]
+        yield title(row, found.rows), bars
 
 
-def _line(label: str, value: str, detail: str, ratio: Estimate | None, edge: float, baseline: str) -> ResultLine:
-    if ratio is None:
-        return ResultLine(label, value, detail, "baseline" if label == baseline else "not compared", None)
-    axis = PixelAxis(1 / edge, edge, 0, 100, logarithmic=True)
-    end = axis(ratio.estimate)
-    interval = None
-    if ratio.low and ratio.high:
-        low, high = axis(ratio.low), axis(ratio.high)
-        interval = (low, round(high - low, 1))
-    bar = Bar(min(end, 50.0), round(abs(end - 50.0), 1), end < 50, interval)
-    return ResultLine(label, value, detail, relative(ratio), bar)
+def _bar(label: str, value: Estimate, text: str, ratio: Estimate | None, most: float) -> Bar:
+    """ratio: to the baseline. None if it was not compared, or this is the baseline. most: the end of the axis."""
+    interval = None if value.half_width is None else (max(0.0, value.ends[0]), value.ends[1])
+    details = (figures.within(value), relative(ratio) if ratio else "")
+    drawn = charts.bar(value.estimate, interval, None, most, 0) if most else None
+    return Bar(label, text, ", ".join(filter(None, details)), drawn)

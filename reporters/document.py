@@ -114,8 +114,6 @@ class Table:
     rows: Sequence[Sequence[str]]
     text_columns: int = 1
     """The number of columns with text, on the left; the others are figures."""
-    tints: Sequence[Sequence[float]] = ()
-    """The tint of each cell on a page, from -1 (slower) to 1 (faster). Empty if the table has none."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,6 @@ class Chart:
 
     title: str
     drawn: Markup
-    remark: str = ""
     table: Table | None = None
     wide: bool = False
     """Whether the drawing needs the whole width and brings its own caption."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
-from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits
+from mixmark.harness.contracts.schema import Int64s, LatencyLimits
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.energy.total import metered, profile
 from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.solo import Latency, Solo
 from mixmark.harness.judge.statistics import timestamps
-from mixmark.reporters import charts, figures, pictures
+from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Block, Chart, Facts, Heading, Link, Notes, Paragraph, Table
 
-POWER_BLOCKS = 160  # of a chart that is 360 px wide
+ENDED = {
+    "precision": "once its interval was as narrow as the preset asks for",
+    "cap": "at the longest time of the preset",
+    "time": "at the shortest time of the preset",
+}
+"""When a window ended, by `Record.ended_by`."""
 
 
 def table(rows: Sequence[Solo], assessment: Assessment) -> Table:
@@ -45,22 +47,16 @@ def each(assessment: Assessment) -> Iterator[Block]:
         if row.feeds is None:
             continue
         measured, route = assessment.measured[row.key], row.route
-        about = tuple(finding for finding in assessment.findings if finding.about == row.key)
         aside = [names[route.device], figures.name(route.adapter), route.precision, figures.scenario(row)]
         title = " · ".join([*aside, *[f"run {row.run}"] * several])
         yield Heading(figures.name(route.suite), row.key, 3, title)
         rate = figures.rate(row.units_per_s, row.names.short)
         yield Paragraph(rate, word="" if row.status == "ok" else figures.status(row), style="strong")
-        drawn: list[Chart] = []
         if not measured.record.screening:
             yield Facts(list(_figures(row)))
-            drawn = [*_charts(row, measured, about), *_power(measured)]
-        yield from drawn
-        if not drawn:
-            yield Paragraph("Too few feeds for a chart.", style="quiet")
-        captioned = _is_drawn(row, measured)
-        remarks = [finding for finding in about if finding.rule != "steady" or not captioned]
-        yield Notes([(finding.severity, "", words(finding)) for finding in remarks])
+            yield from _charts(row, measured)
+        about = [finding for finding in assessment.findings if finding.about == row.key]
+        yield Notes([(finding.severity, "", words(finding)) for finding in about])
         yield Facts(list(_facts(measured, row.names.short)), folded="What ran")
 
 
@@ -108,75 +104,30 @@ def _percentiles(latency: Latency) -> list[tuple[str, int]]:
     return known or ([] if latency.mean_ns is None else [("mean", latency.mean_ns)])
 
 
-def _charts(row: Solo, measured: Measurement, found: Iterable[Finding]) -> Iterator[Chart]:
-    """The throughput over the window and the distributions of times; none of a quantity that does not vary."""
+def _charts(row: Solo, measured: Measurement) -> Iterator[Chart]:
+    """The throughput over the window and the distributions of times, where the feeds are not too few."""
     key, done, window = measured.key, measured.completions, measured.window
-    if window is not None and row.units_per_s is not None and _is_drawn(row, measured):
-        caption, short = "Throughput over the window", row.names.short
-        edges_ns = window.blocks.edges_ns - window.blocks.edges_ns[0]
+    if window is not None and len(window.blocks) > 1 and row.units_per_s is not None:
+        caption, edges_ns = "Throughput over the window", window.blocks.edges_ns - window.blocks.edges_ns[0]
         stretch = window.stretch if row.scenario != "server" else None  # a server's rate follows the arrivals
         drawn = charts.over_time(
             f"{key}-throughput",
             caption,
             edges_ns,
             window.blocks.rates_per_s,
-            since="the first feed",
-            unit=figures.rate_unit(short),
-            text=lambda per_s: figures.rate(per_s, short),
-            mean=("overall", row.speed),
-            band=charts.Band("another level", *edges_ns[[stretch.begin, stretch.end]].tolist()) if stretch else None,
+            unit=figures.rate_unit(row.names.short),
+            text=lambda per_s: figures.rate(per_s, row.names.short),
+            mean_per_s=row.speed,
+            stretch_ns=tuple(edges_ns[[stretch.begin, stretch.end]].tolist()) if stretch else (),
         )
-        yield Chart(caption, drawn, _steadiness(row, measured, found))
+        yield Chart(caption, drawn)
     whole, first, further = _latencies(row)
     times: list[tuple[tuple[str, str, Latency], Int64s]] = [(whole, timestamps.latencies_ns(done))]
     if len(per_unit_ns := timestamps.time_per_unit_ns(done)):
         times = [(first, timestamps.first_unit_ns(done)), (further, per_unit_ns)]
     for (name, caption, latency), values_ns in times:
-        if len(values_ns) > 1:
-            drawn = charts.distribution(f"{key}-{name}", values_ns, _percentiles(latency), title=caption)
-            yield Chart(caption, drawn)
-    if len(gaps_ns := timestamps.gaps_ns(done)) > 1:
-        caption = f"Time between {row.unit}s"  # the times of one feed depend on each other: no percentiles
-        yield Chart(caption, charts.distribution(f"{key}-gaps", gaps_ns, (), title=caption, counted="gaps"))
-
-
-def _is_drawn(row: Solo, measured: Measurement) -> bool:
-    """Whether the throughput over the window is drawn; its caption then says whether it was steady."""
-    return measured.window is not None and len(measured.window.blocks) > 1 and row.units_per_s is not None
-
-
-def _steadiness(row: Solo, measured: Measurement, found: Iterable[Finding]) -> str:
-    """The remark in the caption: the finding about the steadiness of the window, or "steady"."""
-    for finding in found:
-        if finding.rule == "steady":
-            return words(finding)
-    is_steady = measured.window is not None and measured.window.steady and row.scenario != "server"
-    return "steady" if is_steady else ""
-
-
-def _power(measured: Measurement) -> Iterator[Chart]:
-    """The power during the phase of the record, if the phase was metered and has no other record."""
-    energy, result, phase = measured.energy, measured.result, measured.record.phase
-    metering = metered(result, phase)
-    if energy is None or metering is None:
-        return
-    begin_ns, end_ns = measured.window_ns
-    first_ns, last_ns = min(metering.begin_ns, begin_ns), max(metering.end_ns, end_ns)
-    edges_ns = np.linspace(first_ns, last_ns, POWER_BLOCKS + 1).astype(np.int64)
-    watts = profile(result, phase, edges_ns)
-    if np.isfinite(watts).any():
-        drawn = charts.over_time(
-            f"{measured.key}-power",
-            "Power",
-            edges_ns - begin_ns,
-            watts,
-            since="the window began",
-            unit="W",
-            text=lambda value: figures.prefixed(value, "W"),
-            mean=None if energy.watts is None else ("mean of the window", energy.watts),
-            band=charts.Band("window", 0, end_ns - begin_ns),
-        )
-        yield Chart(pictures.power_title(energy.boundary), drawn)
+        if len(values_ns) >= charts.FEWEST:
+            yield Chart(caption, charts.distribution(f"{key}-{name}", values_ns, _percentiles(latency), caption))
 
 
 def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
@@ -200,7 +151,7 @@ def _facts(measured: Measurement, short: str) -> Iterator[tuple[str, str]]:
     if record.latency_limits is not None:
         yield "source of the limits", record.latency_limits.source
     if record.ended_by is not None:
-        yield "window ended by", record.ended_by
+        yield "window ended", ENDED[record.ended_by]
     yield "run", str(record.run)
     yield from _conditions(measured)
     yield "key", record.key
@@ -226,10 +177,15 @@ def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
     if measured.total("involuntary_switches") is not None:
         yield "involuntary switches", f"{figures.significant(measured.per_s('involuntary_switches'))} a second"
     if clocks:
-        yield "clock of the busy CPUs", f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
+        yield "clock of the busy CPUs", f"{_range(clocks)} MHz"
     if temperatures:
-        yield "hottest CPU sensor", f"{min(temperatures):.0f} to {max(temperatures):.0f} °C"
+        yield "hottest CPU sensor", f"{_range(temperatures)} °C"
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
+
+
+def _range(values: Sequence[float]) -> str:
+    """2,100 to 2,596, or 2,596 if it never changed."""
+    return " to ".join(dict.fromkeys(f"{value:,.0f}" for value in (min(values), max(values))))

@@ -1,145 +1,18 @@
-"""The first two pictures of the page with their words: the mix over time, and the routes of each suite."""
+"""The routes of each suite as bars with their words."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 from markupsafe import Markup
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.solo import Relative, Solo
-from mixmark.reporters import charts, figures, scores
-from mixmark.reporters.document import Chart, Table, drawing
-from mixmark.reporters.timeline import Timeline, timelines
+from mixmark.harness.judge.solo import Solo
+from mixmark.reporters import charts, figures
+from mixmark.reporters.document import Chart, drawing
 
 UNSTEADY = ("steady", "warning")  # the rule and the severity of the finding that a window was not steady
-FULL_TINT = 10  # the ratio to the baseline, or its inverse, at which a cell of the matrix has the full tint
-
-
-def power_title(boundary: str | None) -> str:
-    return f"Power of the {boundary}" if boundary else "Power of what is metered"
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A row of the picture of a mix: a strip with its label and its value."""
-
-    label: str
-    value: str
-    drawn: Markup
-    lines: tuple[tuple[float, str], ...] = ()
-    """(height in percent, label) of the horizontal lines."""
-
-
-@dataclass(frozen=True)
-class MixPicture:
-    """A run of the mix over time, as the page shows it."""
-
-    phase: str
-    length: str
-    suites: tuple[str, ...]
-    power: Strip | None
-    lanes: tuple[Strip, ...]
-    """A strip for each device."""
-    ticks: tuple[tuple[float, str], ...]
-    """(place in percent, label) of the time axis."""
-    other_level: Strip | None
-    """The stretch of the window that ran at another level. None if the mix was steady, or too short to tell."""
-    steadiness: str
-    """Steady, or when the mix was not, how fast it ran then and what that cost."""
-    veiled: bool
-    """Whether feeds ran outside of the window that counts."""
-    table: Table
-    """The same as a table: a device, the part of the window that each suite took, and the rest."""
-
-
-def drawn(assessment: Assessment) -> list[Chart]:
-    """A chart for each run of the mix."""
-    found = mixes(assessment)
-    return [drawing("", "mix_over_time", mix, len(found) > 1, hues(assessment), table=mix.table) for mix in found]
-
-
-def mixes(assessment: Assessment) -> list[MixPicture]:
-    """One for each run of the mix. The run that the report's figures are of comes first."""
-    return [_mix(timeline, assessment) for timeline in timelines(assessment)]
-
-
-def _mix(timeline: Timeline, assessment: Assessment) -> MixPicture:
-    run, names = timeline.run, figures.device_names(assessment.result)
-    header = ("device", *map(figures.name, timeline.suites), "busy", "idle")
-    rows = [
-        (
-            names[lane.device],
-            *(figures.whole_percent(lane.fractions.get(suite, 0.0)) for suite in timeline.suites),
-            figures.whole_percent(lane.busy),
-            figures.whole_percent(max(0.0, 1 - lane.busy)),
-        )
-        for lane in timeline.lanes
-    ]
-    return MixPicture(
-        phase=run.phase,
-        length=figures.duration(run.length_ns),
-        suites=tuple(timeline.suites),
-        power=_power(timeline),
-        lanes=tuple(
-            Strip(
-                names[lane.device],
-                f"{figures.whole_percent(lane.busy)} busy",
-                charts.lane(lane.columns, lane.edges, timeline.window),
-            )
-            for lane in timeline.lanes
-        ),
-        ticks=tuple(_ticks(timeline)),
-        other_level=_other_level(timeline),
-        steadiness=_steadiness(timeline, assessment),
-        veiled=timeline.window != (0, 1),
-        table=Table("Fractions of the window", header, rows),
-    )
-
-
-def _other_level(timeline: Timeline) -> Strip | None:
-    run = timeline.run
-    if run.stretch is None:
-        return None
-    length_ns = timeline.end_ns - timeline.begin_ns
-    edges_ns = run.edges_ns[run.stretch.begin], run.edges_ns[run.stretch.end]
-    begin, end = ((edge_ns - timeline.begin_ns) / length_ns for edge_ns in edges_ns)
-    return Strip("another level", f"{figures.whole_percent(run.stretch.relative)} of the rest", charts.span(begin, end))
-
-
-def _steadiness(timeline: Timeline, assessment: Assessment) -> str:
-    for finding in assessment.findings:
-        if (finding.rule, finding.about) == ("steady", timeline.run.phase):
-            return words(finding)
-    return scores.STEADINESS[timeline.run.steady]
-
-
-def _power(timeline: Timeline) -> Strip | None:
-    known = timeline.watts[np.isfinite(timeline.watts)]
-    if not len(known):
-        return None
-    axis, mean = charts.PixelAxis(0, max(float(known.max()), 1e-3) * charts.HEADROOM, 100, 0), timeline.run.total.watts
-    ticks = [(value, label) for value, label in axis.ticks(2) if value]
-    low, high = (figures.prefixed(float(value), "W") for value in (known.min(), known.max()))
-    return Strip(
-        label=power_title(timeline.run.total.boundary),
-        value=f"{low} to {high}" if mean is None else f"{figures.prefixed(mean, 'W')} on average",
-        drawn=charts.curve(timeline.watts, axis.high, timeline.window, mean, [value for value, _ in ticks]),
-        lines=tuple((axis(value), f"{label} W") for value, label in ticks),
-    )
-
-
-def _ticks(timeline: Timeline) -> Iterator[tuple[float, str]]:
-    """(place in percent, label) of round times since the window began."""
-    unit, unit_ns = charts.time_unit(timeline.run.length_ns)
-    begin, end = ((edge_ns - timeline.run.begin_ns) / unit_ns for edge_ns in (timeline.begin_ns, timeline.end_ns))
-    axis = charts.PixelAxis(begin, end, 0, 100)
-    return ((axis(value), f"{label} {unit}") for value, label in axis.ticks(6))
 
 
 def hues(assessment: Assessment) -> dict[str, int]:
@@ -244,11 +117,3 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Bar:
         details = [*details, f"{figures.whole_percent(value / scale.best_per_s)} of the best"]
     drawn = charts.bar(value, interval, limit, scale.most_per_s, scale.hue)
     return Bar(label, rate, ", ".join(details), drawn, href)
-
-
-def tint(relative: Relative) -> float:
-    """The tint of a cell of the matrix: 0 at the baseline's speed, 1 at FULL_TINT times as fast, -1 at as many times as
-    slow. The scale is logarithmic and the same in every report, so 1.03 times as fast is hardly visible."""
-    if not relative.ratio:
-        return 0.0
-    return round(max(-1.0, min(1.0, math.log(relative.ratio) / math.log(FULL_TINT))), 2)

@@ -5,7 +5,7 @@ The long forms begin with the short one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -14,8 +14,8 @@ from mixmark.harness.contracts.schema import Result, System, digest_of_code
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import Experiment, installed
-from mixmark.reporters import document, figures, hosts, measurements, pictures, scores
-from mixmark.reporters.document import Block, Bullets, Chart, Document, Facts, Heading, Notes, Paragraph, Table
+from mixmark.reporters import document, figures, hosts, measurements, pictures, scores, timeline
+from mixmark.reporters.document import Block, Bullets, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import LIMIT, Summary, summary
 
@@ -52,14 +52,13 @@ def report(assessment: Assessment, depth: Depth) -> Document:
     tier = f"{result.tier} tier{' (never ranked)' if result.tier == 'smoke' else ''}"
     state = "finished" if result.finished else "UNFINISHED"
     about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
-    pictures_of_mixes = pictures.drawn(assessment) if depth == "page" else []
-    blocks = [*_brief(assessment, found, pictures_of_mixes[:1], depth == "page")]
+    blocks = [*_brief(assessment, found, depth == "page")]
     if depth != "brief":
-        blocks += _full(assessment, depth == "page", pictures_of_mixes[1:])
+        blocks += _full(assessment, depth == "page")
     return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)
 
 
-def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart], is_page: bool) -> Iterator[Block]:
+def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Block]:
     """Whether the figures can be relied on, what the machine does, how it compares with others, what next.
 
     The first screen of a page answers all of it, on a telephone too; on a console the command prints `next` last.
@@ -76,7 +75,8 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart], is_page
         yield standing
     own = _experiments(assessment)
     yield Facts([line for experiment, found in own for line in experiment.lines(assessment, found)])
-    yield from mix
+    if is_page:
+        yield from timeline.mix_over_time(assessment, pictures.hues(assessment))
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
@@ -86,12 +86,11 @@ def _brief(assessment: Assessment, found: Summary, mix: Sequence[Chart], is_page
         yield standing
 
 
-def _full(assessment: Assessment, is_page: bool, mixes: Sequence[Chart]) -> Iterator[Block]:
-    """Everything that is known, section by section. mixes: the pictures of the other runs of the mix."""
+def _full(assessment: Assessment, is_page: bool) -> Iterator[Block]:
+    """Everything that is known, section by section."""
     if explained := list(scores.explained(assessment)):
         yield Heading("The score and what explains it", "score")
         yield from explained
-        yield from mixes
         if is_page:
             for experiment, found in _experiments(assessment):
                 yield from experiment.charts(assessment, found)
@@ -136,9 +135,8 @@ def _matrix(assessment: Assessment) -> Iterator[Block]:
         (figures.name(suite), *(_relative(each, shorts.get(suite, each.unit)) for each in relatives))
         for suite, relatives in found.rows
     ]
-    tints = [(0.0, *map(pictures.tint, relatives)) for _, relatives in found.rows]
     yield Heading(f"Devices relative to {names[found.baseline]}", "matrix")
-    yield Table("", ("suite", *(names[device] for device in found.devices)), rows, tints=tints)
+    yield Table("", ("suite", *(names[device] for device in found.devices)), rows)
     yield Paragraph(
         "Each device's best throughput of each suite in a solo measurement, as a multiple of the baseline's.",
         style="quiet",

@@ -37,7 +37,7 @@ def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     facts.append(("mixed runs", f"{counted(found.started, 'run')} begun, {len(found.counted())} in the figures"))
     if run := found.median_run():
         diagnosis = assessment.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis, assessment.result), *_nominal(found), *hosts.facts(run)]
+        facts += [*_facts(run, diagnosis, assessment.result), *hosts.facts(run)]
         tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(assessment.result))]
         if any(part.retained is not None and part.retained > 1.005 for part in diagnosis.parts):
             tables.append(Paragraph(FASTER, style="quiet"))
@@ -83,15 +83,6 @@ def _idle(run: ScoredRun, result: Result) -> Iterator[tuple[str, str]]:
     told += [f"ready {figures.prefixed(ready, 'W')}, with everything loaded"] if ready is not None else []
     if told:
         yield "idle", "; ".join(told)
-
-
-def _nominal(found: Score) -> Iterator[tuple[str, str]]:
-    """The speed relative to the device for which the mix was made."""
-    flops, bytes_per_s = found.mix.nominal_flops_per_s, found.mix.nominal_bytes_per_s
-    if flops and bytes_per_s and found.mix.frozen and found.mixes_per_hour is not None:
-        percent = significant(found.mixes_per_hour.estimate / HOUR_S * 100, 2)  # which does a mix a second
-        nominal = f"{figures.prefixed(flops, 'FLOP/s')} and {figures.prefixed(bytes_per_s, 'B/s')}"
-        yield "nominal device", f"{percent} % of the speed of one with {nominal} all the time"
 
 
 def _interval(figure: Estimate) -> str:

@@ -316,9 +316,9 @@ def _best_line(own: Sequence[Solo], best: list[list[Solo]], names: dict[str, str
 def _tried(first: Solo, own: Sequence[Solo], names: dict[str, str]) -> Iterator[str]:
     """How much faster the first route was than each route that was only screened."""
     known = [row for row in own if row.status == "screened" and row.scenario == first.scenario and row.speed]
-    lead = "quick check: "
+    lead = "by quick checks of seconds: "
     for row in sorted(known, key=lambda row: row.speed, reverse=True):
-        yield f"{lead}{significant(first.speed / row.speed)} × as fast as {_route(row, names)}"
+        yield f"{lead}{significant(first.speed / row.speed)} × {_route(row, names)}"
         lead = ""
 
 

@@ -1,28 +1,26 @@
-"""The work of each device during the mix, from the raw timestamps: numbers for a picture, a sentence and a table."""
+"""The work of each device during the mix, from the raw timestamps: a picture with its words and its table."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
-from mixmark.harness.contracts.schema import Completions, Int64s
+from mixmark.harness.contracts.schema import Completions, Int64s, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import profile
+from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.timestamps import Floats
+from mixmark.reporters import charts, figures, scores
+from mixmark.reporters.document import Chart, Table, drawing
 
-MOST_COLUMNS = 400  # columns of time of a device; feeds that are shorter than a column share it
-FEWEST_COLUMNS = 120
-ALL_COLUMNS = 3200  # columns of all devices of a run, so that many devices do not make a large page
-OTHER_RUNS = 0.4  # the fraction of these columns for runs other than the median run
-FLICKER = 0.15  # the mean difference of neighbouring columns, as a fraction of their height, that is too much
-COARSEST = 25  # the fewest columns of a lane that flickers
-LONG = 0.01  # the length of a feed, as a fraction of the width, from which its begin is drawn
-MOST_EDGES = 400  # begins of feeds that are drawn for a device
+COLUMNS = 160  # columns of time of a device: 64 devices make no large page, and brief feeds share a column
+POWER_BLOCKS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,105 +34,87 @@ class Lane:
     """The fraction of the window that each suite took."""
     columns: Floats
     """[suites, columns], the fraction of each column of time that each suite took; a column adds up to at most 1."""
-    edges: tuple[float, ...]
-    """The begins of long feeds, as fractions of the picture's width."""
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
-    """One run of the mix, as numbers over time."""
+@dataclass(frozen=True)
+class Strip:
+    """A row of the picture: a strip with its label and its value."""
 
-    run: ScoredRun
-    suites: Sequence[str]
-    lanes: Sequence[Lane]
-    begin_ns: int
-    """The left edge of the picture: the begin of the window or of the first feed, whichever is earlier."""
-    end_ns: int
-    """The right edge: the end of the window or of the last feed, whichever is later."""
-    watts: Floats
-    """[blocks], the power in equal blocks from begin to end; NaN where it is unknown."""
-
-    @property
-    def window(self) -> tuple[float, float]:
-        """The edges of the window that counts, as fractions of the picture's width."""
-        length = self.end_ns - self.begin_ns
-        return (self.run.begin_ns - self.begin_ns) / length, (self.run.end_ns - self.begin_ns) / length
+    label: str
+    value: str
+    drawn: Markup
+    lines: tuple[tuple[float, str], ...] = ()
+    """(height in percent, label) of the horizontal lines."""
 
 
-def timelines(assessment: Assessment) -> tuple[Timeline, ...]:
-    """One for each run of the mix. The run with the median throughput comes first: the report's figures are of it."""
-    found = assessment.score
-    middle = found.median_run() if found else None
-    if found is None or middle is None:
-        return ()
-    others = (run for run in found.runs if run is not middle)
-    return (_timeline(assessment, middle, 1.0), *(_timeline(assessment, run, OTHER_RUNS) for run in others))
+def mix_over_time(assessment: Assessment, colours: Mapping[str, int]) -> Iterator[Chart]:
+    """The run of the mix that the report's figures are of. Nothing if there is no score.
+
+    colours: the number of each suite's colour.
+    """
+    run = assessment.score.median_run() if assessment.score else None
+    if run is None:
+        return
+    names, suites = figures.device_names(assessment.result), [progress.suite for progress in run.suites]
+    begin_ns, end_ns = span_ns(assessment.result, run)
+    edges_ns = np.array((run.begin_ns, run.end_ns))
+    window = tuple(((edges_ns - begin_ns) / (end_ns - begin_ns)).tolist())
+    seen = lanes(assessment.result, run)
+    strips = [
+        Strip(names[lane.device], f"{figures.whole_percent(lane.busy)} busy", charts.lane(lane.columns, window))
+        for lane in seen
+    ]
+    of_run = {finding.rule: words(finding) for finding in assessment.findings if finding.about == run.phase}
+    yield drawing(
+        "",
+        "mix_over_time",
+        f"{figures.duration(run.length_ns)} of {run.phase}",
+        of_run.get("steady", scores.STEADINESS[run.steady]),
+        {suite: colours[suite] for suite in suites},
+        power(assessment.result, run, window),
+        strips,
+        _ticks(begin_ns - run.begin_ns, end_ns - run.begin_ns, run.length_ns),
+        window != (0, 1),
+        table=_table(seen, suites, names),
+    )
 
 
-def _timeline(assessment: Assessment, run: ScoredRun, fineness: float) -> Timeline:
-    result = assessment.result
+def span_ns(result: Result, run: ScoredRun) -> tuple[int, int]:
+    """The edges of the picture: of the window, or of the first and the last feed if they lie outside of it."""
+    done = [feeds for by_suite in _done(result, run).values() for several in by_suite.values() for feeds in several]
+    begin_ns = min(run.begin_ns, *(int(feeds.issued_ns[0]) for feeds in done))
+    return begin_ns, max(run.end_ns, *(int(feeds.yielded_ns.max()) for feeds in done))
+
+
+def _done(result: Result, run: ScoredRun) -> Mapping[str, Mapping[str, list[Completions]]]:
+    """The feeds of the run by device and suite."""
     done: dict[str, dict[str, list[Completions]]] = defaultdict(lambda: defaultdict(list))
     for record in result.records:
         if record.phase == run.phase and record.completions is not None:
             done[record.route.device][record.route.suite].append(record.completions)
-    suites = [progress.suite for progress in run.suites]
-    every = [feeds for by_suite in done.values() for several in by_suite.values() for feeds in several]
-    begin_ns = min(run.begin_ns, *(int(feeds.issued_ns[0]) for feeds in every))
-    end_ns = max(run.end_ns, *(int(feeds.yielded_ns.max()) for feeds in every))
-    devices = list(dict.fromkeys([*(device.id for device in result.devices), *done]))
-    columns = round(fineness * min(MOST_COLUMNS, max(FEWEST_COLUMNS, ALL_COLUMNS // len(devices))))
-    span_ns = begin_ns, end_ns
-    lanes = tuple(_lane(device, done[device], suites, run, span_ns, columns) for device in devices)
-    blocks_ns = np.linspace(*span_ns, round(fineness * MOST_COLUMNS / 2) + 1).round().astype(np.int64)
-    watts = profile(result, run.phase, blocks_ns)
-    return Timeline(run, suites, lanes, begin_ns, end_ns, watts)
+    return done
 
 
-def _lane(
-    device: str,
-    done: Mapping[str, Sequence[Completions]],
-    suites: Sequence[str],
-    run: ScoredRun,
-    span_ns: tuple[int, int],
-    columns: int,
-) -> Lane:
+def lanes(result: Result, run: ScoredRun) -> list[Lane]:
+    """One for each device of the result, used or not."""
+    done, suites = _done(result, run), [progress.suite for progress in run.suites]
+    columns_ns = np.linspace(*span_ns(result, run), COLUMNS + 1).round().astype(np.int64)
     window_ns = run.begin_ns, run.end_ns
-    several = [feeds for suite in suites for feeds in done.get(suite, ())]
-    return Lane(
-        device=device,
-        busy=timestamps.in_flight_ns(*several, inside=window_ns) / run.length_ns if several else 0.0,
-        fractions={
-            suite: timestamps.in_flight_ns(*done[suite], inside=window_ns) / run.length_ns
-            for suite in suites
-            if done.get(suite)
-        },
-        columns=_columns([done.get(suite, ()) for suite in suites], span_ns, columns),
-        edges=_edges(several, *span_ns),
-    )
-
-
-def _columns(done: Sequence[Sequence[Completions]], span_ns: tuple[int, int], finest: int) -> Floats:
-    """[suites, columns], the fraction of each column of time that each suite took.
-
-    Feeds that are slightly longer than a column make columns flicker. Then columns are doubled in length until they no
-    longer flicker. If no length helps, because each feed is visible as a bar, the columns stay fine.
-    """
-
-    def cut(count: int) -> Floats:
-        edges_ns = np.linspace(*span_ns, count + 1).round().astype(np.int64)
-        taken = np.stack([_taken(feeds, edges_ns) for feeds in done])
-        return np.asarray(taken / np.maximum(taken.sum(axis=0), 1))  # feeds that overlap share the time
-
-    fine = cut(finest)
-    columns = fine
-    while _flicker(columns) > FLICKER and columns.shape[1] // 2 >= COARSEST:
-        columns = cut(columns.shape[1] // 2)
-    return columns if _flicker(columns) <= FLICKER else fine
-
-
-def _flicker(columns: Floats) -> float:
-    """The mean difference of neighbouring columns, as a fraction of their height. columns: [suites, columns]."""
-    return float(np.abs(np.diff(columns, axis=1)).sum(axis=0).mean() / 2)
+    found = []
+    for device in dict.fromkeys([*(device.id for device in result.devices), *done]):
+        own = {suite: done[device][suite] for suite in suites if device in done and done[device].get(suite)}
+        taken = np.stack([_taken(own.get(suite, ()), columns_ns) for suite in suites])
+        several = [feeds for feeds_of_suite in own.values() for feeds in feeds_of_suite]
+        in_flight_ns = {suite: timestamps.in_flight_ns(*feeds, inside=window_ns) for suite, feeds in own.items()}
+        found.append(
+            Lane(
+                device=device,
+                busy=timestamps.in_flight_ns(*several, inside=window_ns) / run.length_ns if several else 0.0,
+                fractions={suite: ns / run.length_ns for suite, ns in in_flight_ns.items()},
+                columns=np.asarray(taken / np.maximum(taken.sum(axis=0), 1)),  # feeds that overlap share the time
+            )
+        )
+    return found
 
 
 def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:
@@ -149,9 +129,39 @@ def _taken(done: Sequence[Completions], edges_ns: Int64s) -> Floats:
     return np.asarray(np.diff(np.interp(edges, clock, in_flight)) / np.maximum(np.diff(edges), 1))
 
 
-def _edges(done: Sequence[Completions], begin_ns: int, end_ns: int) -> tuple[float, ...]:
-    """The begins of long feeds. Empty if they are so many that their edges would cover the picture."""
-    least_ns = LONG * (end_ns - begin_ns)
-    issued = [feeds.issued_ns[feeds.yielded_ns[feeds.ends - 1] - feeds.issued_ns >= least_ns] for feeds in done]
-    found = np.sort(np.concatenate(issued)) if issued else np.zeros(0)
-    return () if len(found) > MOST_EDGES else tuple(((found - begin_ns) / (end_ns - begin_ns)).tolist())
+def power(result: Result, run: ScoredRun, window: tuple[float, ...]) -> Strip | None:
+    """The power over the picture. None if it is unknown."""
+    watts = profile(result, run.phase, np.linspace(*span_ns(result, run), POWER_BLOCKS + 1).round().astype(np.int64))
+    known = watts[np.isfinite(watts)]
+    if not len(known):
+        return None
+    axis, mean = charts.PixelAxis(0, max(float(known.max()), 1e-3) * charts.HEADROOM, 100, 0), run.total.watts
+    ticks = [(value, label) for value, label in axis.ticks(2) if value]
+    low, high = (figures.prefixed(float(value), "W") for value in (known.min(), known.max()))
+    return Strip(
+        label=f"Power of {f'the {run.total.boundary}' if run.total.boundary else 'what is metered'}",
+        value=f"{low} to {high}" if mean is None else f"{figures.prefixed(mean, 'W')} on average",
+        drawn=charts.curve(watts, axis.high, window, mean, [value for value, _ in ticks]),
+        lines=tuple((axis(value), f"{label} W") for value, label in ticks),
+    )
+
+
+def _ticks(begin_ns: int, end_ns: int, length_ns: int) -> list[tuple[float, str]]:
+    """(place in percent, label) of round times since the window began. length_ns: of the window."""
+    unit, unit_ns = charts.time_unit(length_ns)
+    axis = charts.PixelAxis(begin_ns / unit_ns, end_ns / unit_ns, 0, 100)
+    return [(axis(value), f"{label} {unit}") for value, label in axis.ticks(6)]
+
+
+def _table(seen: Sequence[Lane], suites: Sequence[str], names: Mapping[str, str]) -> Table:
+    """A device, the fraction of the window that each suite took, and the rest."""
+    rows = [
+        (
+            names[lane.device],
+            *(figures.whole_percent(lane.fractions.get(suite, 0.0)) for suite in suites),
+            figures.whole_percent(lane.busy),
+            figures.whole_percent(max(0.0, 1 - lane.busy)),
+        )
+        for lane in seen
+    ]
+    return Table("Fractions of the window", ("device", *map(figures.name, suites), "busy", "idle"), rows)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +19,7 @@ from mixmark.harness.plugins import executors
 
 if TYPE_CHECKING:
     from mixmark.harness.judge.assessment import Assessment
+    from mixmark.harness.judge.score import Score
 
 VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes too.")
 PAGE = "report.html"
@@ -74,25 +78,39 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     """The command that makes the most of a result that is over. words: see `with_next`."""
     result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
     words = words or [re.sub("<([a-z]+)>", lambda name: name[1].upper(), word) for word in result.command or ("run",)]
+    in_full = following = ["report", str(folder), "--verbose"]
     if verdict == "unfinished":
-        return shlex.join(["mixmark", "run", "--resume", str(folder), *of_devices(words)])
-    if verdict == "invalid":
-        return shlex.join(["mixmark", "report", str(folder), "--verbose"])
-    if verdict == "partial":
-        return _again(words, "--mix", "none")
-    if verdict == "disturbed":
-        return _again(words, "--wait-idle", "60")
-    if result.tier == "smoke":
-        return _again(words, "--tier", "edge")
-    if score and score.grade == "indicative" and not score.unranked:
-        return _again(words, "--preset", "ranked")
-    if score and score.grade != "indicative":
+        following = ["run", "--resume", str(folder), *of_devices(words)]
+    elif verdict == "invalid":
+        following = in_full
+    elif verdict == "partial":
+        following = _again(words, {"--mix": "none"})
+    elif verdict == "disturbed":
+        more_runs = {"--preset": "ranked"} if _lacks_runs(score) else {}
+        following = _again(words, {**more_runs, "--wait-idle": "60"})
+    elif result.tier == "smoke":
+        following = _again(words, {"--tier": "edge"})
+    elif score and score.grade == "indicative" and not score.unranked:
+        following = _again(words, {"--preset": "ranked"})
+    elif score and score.grade != "indicative":
         from mixmark.harness.cli.commands import main
 
         publishing = (name for name, command in main.commands.items() if getattr(command, "publishes", False))
-        for name in publishing:
-            return shlex.join(["mixmark", name, str(folder)])
-    return shlex.join(["mixmark", "report", str(folder), "--verbose"])
+        following = next(([name, str(folder)] for name in publishing), in_full)
+    return shlex.join([_program(), *following])
+
+
+def _lacks_runs(score: Score | None) -> bool:
+    """Whether a score has no rank that further runs of the mix could give it."""
+    if score is None or score.grade != "indicative" or any(cost.rule == "score_graded" for cost in score.unranked):
+        return False
+    return any(finding.code == "score_graded.runs" for finding in score.missing)
+
+
+def _program() -> str:
+    """`mixmark`, or the path by which it was called if no shell finds it by that name."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "mixmark" and not shutil.which("mixmark") else "mixmark"
 
 
 def of_devices(command: Sequence[str]) -> Iterator[str]:
@@ -104,12 +122,12 @@ def of_devices(command: Sequence[str]) -> Iterator[str]:
             yield from command[at : at + 1 + (not has_value)]
 
 
-def _again(command: Sequence[str], option: str, value: str) -> str:
-    """The command of a run with another value of an option, and a new folder."""
-    words = ["mixmark", *command]
-    for name in (option, "--out", "--resume"):
+def _again(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """The command of a run with other values of some options, and a new folder."""
+    words = list(command)
+    for name in (*options, "--out", "--resume"):
         while name in words[:-1]:
             at = words.index(name)
             del words[at : at + 2]
         words = [word for word in words if not word.startswith(f"{name}=")]
-    return shlex.join([*words, option, value])
+    return [*words, *itertools.chain(*options.items())]

@@ -67,11 +67,6 @@ def percent(fraction: float) -> str:
     return f"{fraction * 100:.1f} %" if abs(fraction) < 0.0995 else f"{fraction * 100:,.0f} %"
 
 
-def change(fraction: float) -> str:
-    """A relative change: 35 % for 0.35. Beyond 100 % a factor: a factor of 12.6 for 11.6."""
-    return percent(fraction) if fraction <= 1 else f"a factor of {significant(1 + fraction)}"
-
-
 def counted(count: int, noun: str) -> str:
     """A count with its noun, given in the singular: 1 feed, 12,300 feeds, 2 entries, 3 processes."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"

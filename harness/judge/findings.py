@@ -14,7 +14,7 @@ from functools import partial
 from string import Formatter
 from typing import Any
 
-from mixmark.harness.contracts.numbers import change, counted, duration, percent, significant
+from mixmark.harness.contracts.numbers import counted, duration, percent, significant
 from mixmark.harness.contracts.schema import Finding, FindingValue, Severity
 
 AGAIN = "run again on an idle machine, or with --wait-idle 60"
@@ -57,16 +57,20 @@ EXEMPTIONS = {"no gate": "the suite has no gate", "hosted": "a hosted service ha
 FORMATS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
     "significant": significant,
-    "change": change,
     "times": lambda change: f"{significant(1 + change)} times",
     "duration": duration,
     "counted": counted,
     "hint": lambda hint: f" ({hint})" if hint else "",
     "phase": lambda phase: f"{phase}: " if phase else "",
     "exempt": lambda why: str(EXEMPTIONS.get(why, why)),
+    "from": lambda seconds: f" from {seconds:.1f} s",
+    "to": lambda seconds: f" to {seconds:.1f} s",
+    "of": lambda seconds: f" of {seconds:.1f} s",
     "share": lambda share: " ({} of {} measurements)".format(*share) if share else "",
 }
 """Formats of fields beside Python's own. A word after a name is the second argument: `counted feed`."""
+MOMENTS = ("from", "to", "of")
+"""Formats of moments. Of several findings they are left out: their ranges say nothing about any of them."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Span:
 
 class _Words(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Span) and format_spec in MOMENTS:
+            return ""
         if isinstance(value, Span):
             low, high = (self.format_field(end, format_spec) for end in (value.low, value.high))
             if format_spec.startswith(("counted ", "times")):
@@ -126,6 +132,8 @@ def remedy(finding: Finding) -> str:
 def words_of_all(findings: Iterable[Finding]) -> str:
     """What findings of one code say whose values differ in numbers only: kept 1.04 to 1.65 of 2 CPUs busy."""
     first, *others = findings
+    if not others:
+        return words(first)
     return _written(CODES[first.code].words, {name: _over(value, name, others) for name, value in first.values.items()})
 
 

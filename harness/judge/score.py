@@ -123,13 +123,13 @@ class Score:
         """The score in words and numbers, as every report shows it."""
         if self.problems:
             return f"No score: {'; '.join(map(in_full, self.problems))}"
-        grade = "indicative: no rank" if self.grade == "indicative" else self.grade
-        about = f"{self.mix.name}, {grade}, {self.weight_class}-bit weights"
+        grade = "indicative, not ranked" if self.grade == "indicative" else self.grade
+        about = f"mix {self.mix.name} with {self.weight_class}-bit weights"
         if self.mixes_per_kwh is None:
-            return f"Speed (TX) {_words(self.mixes_per_hour, 'hour')} ({about}), {NOT_MEASURED}"
+            return f"Speed (TX) {_words(self.mixes_per_hour, 'hour')} ({about}; {grade}), {NOT_MEASURED}"
         efficiency = _words(self.mixes_per_kwh, "kWh")
         speed = _words(self.mixes_per_hour, "hour")
-        return f"Efficiency (MX) {efficiency}, speed (TX) {speed} ({about}, {self.boundary})"
+        return f"Efficiency (MX) {efficiency}, speed (TX) {speed} ({about}, boundary {self.boundary}; {grade})"
 
 
 def counted(runs: Sequence[ScoredRun]) -> tuple[ScoredRun, ...]:

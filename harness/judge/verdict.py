@@ -182,7 +182,7 @@ def drifted(evidence: Evidence) -> Iterator[Finding]:
 
 
 declare(
-    "steady", much=warning("a change of speed within a window moved its figure by {moved:change}{share:share}", AGAIN)
+    "steady", much=warning("a change of speed within a window moved its figure by {moved:percent}{share:share}", AGAIN)
 )
 
 

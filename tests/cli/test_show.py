@@ -104,6 +104,30 @@ def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
     assert show.next_command(assessment, Path("out")) == f"mixmark {following}"
 
 
+def test_a_disturbed_score_of_too_few_runs_asks_for_idleness_and_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
+    for runs, preset in ((1, " --preset ranked"), (3, "")):
+        told = one_run(None, runs=runs).model_copy(update={"command": ("run",)})
+        assessment = replace(judge(told), verdict=Verdict("disturbed", ()))
+        assert show.next_command(assessment, Path("out")) == f"mixmark run{preset} --wait-idle 60"
+
+
+@pytest.mark.parametrize(
+    ("called", "on_path", "program"),
+    [
+        (".venv/bin/mixmark", None, ".venv/bin/mixmark"),
+        ("/a/mixmark", "/b/mixmark", "mixmark"),
+        ("x.py", None, "mixmark"),
+    ],
+)
+def test_a_next_command_is_one_that_the_shell_finds(
+    called: str, on_path: str | None, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [called])
+    monkeypatch.setattr(shutil, "which", lambda name: on_path)
+    assert show.next_command(judge(one_run(None)), Path("out")).split(" ")[0] == program
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -43,14 +43,6 @@ def test_seconds_that_are_done_in_a_second_are_multiples_of_real_time(short: str
     assert numbers.rate_unit(short) == unit
 
 
-@pytest.mark.parametrize(
-    ("fraction", "text"),
-    [(0.012, "1.2 %"), (0.0996, "10 %"), (0.342, "34 %"), (1.0, "100 %"), (11.59, "a factor of 12.6")],
-)
-def test_a_change_beyond_100_percent_is_a_factor(fraction: float, text: str) -> None:
-    assert numbers.change(fraction) == text
-
-
 def test_no_file_makes_a_plural_of_its_own() -> None:
     by_hand = re.compile(
         r"""["']s["'] \*|["']["'] if [\w.()]+ == 1|["']s["'] if|f["']1 [a-z]+["'] if|["']1 [a-z]+["'] if"""

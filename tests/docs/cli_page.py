@@ -6,7 +6,6 @@ python -m tests.docs.cli_page    rewrites both; read the diff before you commit 
 from __future__ import annotations
 
 import inspect
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -23,23 +22,18 @@ KEPT = "\b\n"
 HEAD = """\
 # The command line
 
-The commands with their options; `--help` and `man mixmark` say more of each.
+`mixmark COMMAND --help` and `man mixmark` have the options of every command, this page those of `mixmark run`.
 [rules.md](rules.md#exit-codes) has the exit codes.
-
-## Options of several commands
 """
+IN_FULL = "mixmark run"
 
 
 def page() -> str:
-    found = list(entries())
-    times = Counter(option for *_, options in found for option in options)
-    several = [option for option in times if times[option] > 2]
-    lines = [HEAD, _listed(several)]
-    for name, usage, command, options in found:
+    lines = [HEAD]
+    for name, _, command, options in entries():
         first, *others = inspect.cleandoc(command.help or "").split("\n\n")
-        paragraphs = map(_paragraph, (first, *(each for each in others if each.startswith(KEPT))))
-        own = _listed(each for each in options if each not in several)
-        lines += [f"## {name}\n", f"`{usage}`\n", *paragraphs, *([own] if own else [])]
+        paragraphs = (first, *(each for each in others if each.startswith(KEPT)))
+        lines += [f"## {name}\n", *map(_paragraph, paragraphs), *([_listed(options)] if name == IN_FULL else [])]
     return "\n".join(lines)
 
 

@@ -55,11 +55,9 @@ NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(N
 
 
 def renewed(page: str) -> str:
-    """The page with the columns as they are now, and the fields of the classes that have a heading there."""
-    classes = {each.__name__: each for each in _written_classes()}
-    listed = [classes[name] for name in re.findall(r"^### (\w+)$", page, re.MULTILINE)]
+    """The page with the columns as they are now."""
     names = ", ".join(f"`{column}`" for column in columns())
-    return parts.renewed(page, fields="\n".join(_section(each, listed) for each in listed), columns=f"{names}\n")
+    return parts.renewed(page, columns=f"{names}\n")
 
 
 def schemas() -> dict[Path, str]:
@@ -133,24 +131,6 @@ def _definition(of: type) -> dict[str, Any]:
     return {"type": "object", "description": said[""], "properties": properties, **closed}
 
 
-def _section(of: type, listed: Sequence[type]) -> str:
-    """A class on the page: for each field its unit, the words it may be, or the class that it leads to."""
-    base = next((each for each in listed if each is of.__base__), None)
-    whole, rows = _definition(of), [f"- All fields of {_link(base)}"] if base else []
-    for name, hint in _hints(of).items():
-        if base is None or name not in _hints(base):
-            field = whole["properties"][name]
-            links = dict.fromkeys(_link(each) for each in _classes(hint) if each in listed)
-            about = ", ".join((*(f"`{each}`" for each in _words(hint)), *links, *filter(None, [field.get("unit")])))
-            meaning = field.get("description", "")
-            rows.append(f"- `{name}`{about and f' ({about})'}{meaning and f': {meaning}'}")
-    return "\n".join((f"### {of.__name__}\n", whole["description"], "", *rows, ""))
-
-
-def _link(to: type) -> str:
-    return f"[{to.__name__}](#{to.__name__.lower()})"
-
-
 def unit(name: str, hint: Any) -> str:
     """The unit of a field by its name; empty where it has none."""
     words = {each.__name__ for each in _classes(hint)}
@@ -161,12 +141,6 @@ def unit(name: str, hint: Any) -> str:
 
 def _plain(hint: Any) -> list[Any]:
     return [hint, *(each for of in get_args(hint) for each in _plain(of))]
-
-
-def _words(hint: Any) -> list[str]:
-    """The words that a field may be."""
-    inner = get_args(hint)
-    return list(inner) if get_origin(hint) is Literal else [each for of in inner for each in _words(of)]
 
 
 def shape(hint: Any) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def test_the_surplus_is_time_that_earned_nothing() -> None:
     [seen] = found.runs
     assert (seen.mixes, round(seen.surplus, 12)) == (1, 0.34)
     assert found.mixes_per_hour == Estimate(36, 36, 90, kind="bracket")
-    assert "speed (TX) 36.0 to 90.0 mixes per hour (mine, indicative" in found.headline
+    assert "speed (TX) 36.0 to 90.0 mixes per hour (mix mine with 16-bit weights" in found.headline
     [surplus] = [each for each in found.missing if each.code == "score_graded.surplus"]
     assert surplus.values["surplus"] == pytest.approx(0.34)
 

@@ -283,7 +283,7 @@ def test_a_screened_route_is_compared_with_the_runs_of_the_fastest() -> None:
     judged = judge(tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 5}))
     assert [(row.route.adapter, row.status) for row in judged.runs] == [("torch", "ok"), ("onnxruntime", "screened")]
     (line,) = summary(judged).suites
-    assert (line.route, line.others) == ("torch bf16", "quick check: 1.40 × as fast as onnxruntime fp32")
+    assert (line.route, line.others) == ("torch bf16", "by quick checks of seconds: 1.40 × onnxruntime fp32")
     assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.runs[1].key]
 
 

@@ -43,13 +43,12 @@ EVERY = Document(
                 ("dlrm", "torch fp32", Link("failed", "b.html")),
             ),
             text_columns=2,
-            tints=((0, 0, 0.5), (0, 0, -1)),
         ),
         Table("Without rows", ("suite",), ()),
         Heading("llm", "a", 3, "cpu:0"),
         Facts((("energy", "10 J"), ("report", Link("of result 1", "report-1.html")))),
         Notes((("warning", "llm", "it drifted"), ("A", "", "a copy"))),
-        Chart("Power", Markup("<svg></svg>"), "steady"),
+        Chart("Power", Markup("<svg></svg>")),
         Facts((("seed", "7"),), folded="The run"),
     ),
     "the end",
@@ -77,7 +76,7 @@ def hostile(text: str) -> Document:
         Facts(((text, text),)),
         Notes(((text, text, text),)),
         Table(text, (text, text), ((text, Link(text, "#a")),)),
-        Chart(text, Markup("<svg></svg>"), text),
+        Chart(text, Markup("<svg></svg>")),
     )
     return Document(text, text, blocks, text)
 

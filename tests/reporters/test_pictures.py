@@ -1,4 +1,4 @@
-"""The two pictures that come first on the page."""
+"""The pictures of the page: the mix over time, and the routes of each suite."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.solo import Relative
+from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.plan.placement import place
-from mixmark.reporters import charts, pictures, report
-from mixmark.reporters.timeline import Timeline, timelines
+from mixmark.reporters import charts, pictures, report, timeline
 from tests.fakes.machine import (
     EDGE,
     GPU_AND_CPU,
@@ -40,16 +38,24 @@ def measured() -> Assessment:
     return judge(one_run(WATTS_AT_THE_WALL))
 
 
+def middle(judged: Assessment) -> ScoredRun:
+    return not_none(not_none(judged.score).median_run())
+
+
+def seen(judged: Assessment) -> list[timeline.Lane]:
+    return timeline.lanes(judged.result, middle(judged))
+
+
 def test_what_a_device_did_adds_up_to_its_busy_time(measured: Assessment) -> None:
-    [seen] = timelines(measured)
-    diagnosis = measured.diagnoses["mixed.1"]
-    assert [lane.device for lane in seen.lanes] == ["gpu:0", "cpu:0"]
-    for lane in seen.lanes:
+    diagnosis, run = measured.diagnoses["mixed.1"], middle(measured)
+    begin_ns, end_ns = timeline.span_ns(measured.result, run)
+    assert [lane.device for lane in seen(measured)] == ["gpu:0", "cpu:0"]
+    for lane in seen(measured):
         assert lane.busy == pytest.approx(diagnosis.busy[lane.device])
         assert sum(lane.fractions.values()) == pytest.approx(lane.busy, abs=1e-9), "one feed at a time"
         assert (lane.columns.sum(axis=0) <= 1 + 1e-9).all()
-        drawn = lane.columns.mean(axis=1) * (seen.end_ns - seen.begin_ns) / seen.run.length_ns
-        taken = [lane.fractions.get(suite, 0.0) for suite in seen.suites]
+        drawn = lane.columns.mean(axis=1) * (end_ns - begin_ns) / run.length_ns
+        taken = [lane.fractions.get(suite.suite, 0.0) for suite in run.suites]
         assert drawn.tolist() == pytest.approx(taken, abs=0.01), "the picture shows what the table says"
 
 
@@ -73,46 +79,12 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
     assert [values[name] for name in ("begin_s", "end_s", "window_s")] == pytest.approx([200, 280, 600])
     assert (values["figure"], round(values["rate_pct"]), round(values["moved_pct"], 1)) == ("mixes per hour", 40, 8.7)
     assert slowed.verdict.word == "disturbed"
-    [picture] = pictures.mixes(slowed)
-    assert picture.steadiness == words(finding)
-    assert picture.other_level is not None and picture.other_level.value == "40 % of the rest"
-    begin, end = map(float, re.findall(r"M([\d.]+) 10H([\d.]+)", str(picture.other_level.drawn))[0])
-    assert [begin, end] == pytest.approx([333, 467], abs=2)
-    page = report.html(slowed)
-    assert f"<small>{words(finding)}</small>" in page
+    assert f"<small>{words(finding)}</small>" in report.html(slowed)
 
 
 def test_a_mix_that_kept_its_pace_is_steady(measured: Assessment) -> None:
-    [picture] = pictures.mixes(measured)
-    assert (picture.steadiness, picture.other_level) == ("steady", None)
+    assert "over the 600 s of mixed.1: <small>steady</small>" in report.html(measured)
     assert not [each for each in measured.findings if (each.rule, each.about) == ("steady", "mixed.1")]
-
-
-def test_feeds_that_would_flicker_share_longer_columns(measured: Assessment) -> None:
-    [seen] = timelines(measured)
-    assert [lane.columns.shape[1] for lane in seen.lanes] == [50, 100], "its feeds take about 2 s of 600 s"
-
-
-def concurrency_kept(whole: Result, each_ns: int) -> Timeline:
-    """The processor works at two suites in turn, a feed of one each time."""
-    of = {
-        suite: [(at, at + each_ns) for at in range(begin, 600 * SECOND, 2 * each_ns)]
-        for suite, begin in (("llm", 0), ("dlrm", each_ns))
-    }
-    records = tuple(
-        each.model_copy(update={"completions": completions(of[each.route.suite], 1), "feed_units": 1})
-        if each.key in ("mixed.1.dlrm.cpu-0", "mixed.1.llm.cpu-0")
-        else each
-        for each in whole.records
-    )
-    return timelines(judge(whole.model_copy(update={"records": records})))[0]
-
-
-@pytest.mark.parametrize(("each_s", "columns"), [(20, 400), (0.02, 400), (2, 50)])
-def test_bars_that_are_seen_and_shares_that_even_out_stay_fine(
-    measured: Assessment, each_s: float, columns: int
-) -> None:
-    assert concurrency_kept(measured.result, round(each_s * SECOND)).lanes[1].columns.shape[1] == columns
 
 
 def test_feeds_that_overlap_share_the_time(measured: Assessment) -> None:
@@ -122,44 +94,41 @@ def test_feeds_that_overlap_share_the_time(measured: Assessment) -> None:
         for each in measured.result.records
         if each.key in ("mixed.1.dlrm.cpu-0", "mixed.1.llm.cpu-0") or each.scenario != "mixed"
     )
-    [seen] = timelines(judge(measured.result.model_copy(update={"records": records})))
-    shares = dict(zip(seen.suites, seen.lanes[1].columns, strict=True))
-    assert shares["llm"].tolist() == pytest.approx([0.5] * 400)
-    assert shares["dlrm"].tolist() == pytest.approx([0.5] * 400)
+    judged = judge(measured.result.model_copy(update={"records": records}))
+    shares = dict(zip((each.suite for each in middle(judged).suites), seen(judged)[1].columns, strict=True))
+    assert shares["llm"].tolist() == pytest.approx([0.5] * timeline.COLUMNS)
+    assert shares["dlrm"].tolist() == pytest.approx([0.5] * timeline.COLUMNS)
 
 
 def test_a_device_that_waits_is_shown_as_idle(measured: Assessment) -> None:
     lazy = measured.result.model_copy(update={"devices": (*measured.result.devices, judge(sample()).result.devices[1])})
-    [picture] = pictures.mixes(judge(lazy))
-    assert [lane.value for lane in picture.lanes] == ["100 % busy", "100 % busy", "0 % busy"]
-    assert picture.table.rows[-1] == ("gpu:5d1c", "0 %", "0 %", "0 %", "0 %", "0 %", "100 %")
-    assert "<path" not in picture.lanes[-1].drawn
+    [picture] = timeline.mix_over_time(judge(lazy), pictures.hues(judge(lazy)))
+    assert picture.table and picture.table.rows[-1] == ("gpu:5d1c", "0 %", "0 %", "0 %", "0 %", "0 %", "100 %")
+    assert [busy in picture.drawn for busy in ("100 % busy", "0 % busy")] == [True, True]
 
 
-def test_the_run_that_the_figures_are_of_is_shown_first() -> None:
+def test_the_run_that_the_figures_are_of_is_shown() -> None:
     several = judge(one_run(None, runs=3))
-    phases = [picture.phase for picture in pictures.mixes(several)]
-    assert sorted(phases) == ["mixed.1", "mixed.2", "mixed.3"]
     page = report.html(several)
-    first = f"What each device did over the 600 s of the mix, {phases[0]}"
-    assert page.index(first) < page.index(f"of the mix, {phases[1]}")
+    assert page.count("What each device did over the 600 s of") == 1
+    assert f"over the 600 s of {middle(several).phase}" in page
 
 
-def test_without_a_meter_no_power_is_drawn(measured: Assessment) -> None:
-    assert pictures.mixes(judge(one_run(None)))[0].power is None
-    power = not_none(pictures.mixes(measured)[0].power)
+def test_power_is_drawn_if_a_meter_read_it(measured: Assessment) -> None:
+    unmetered = judge(one_run(None))
+    assert timeline.power(unmetered.result, middle(unmetered), (0, 1)) is None
+    power = not_none(timeline.power(measured.result, middle(measured), (0, 1)))
     assert (power.label, power.value) == ("Power of the wall", "600 W on average")
 
 
 def test_a_lane_is_filled_from_the_bottom_and_alike_columns_are_one() -> None:
     columns = np.array([[1.0, 1.0, 0.25, 0.0], [0.0, 0.0, 0.5, 0.0]])
-    drawn = charts.lane(columns, edges=(0.0, 0.5), window=(0, 1))
+    drawn = charts.lane(columns, window=(0, 1))
     assert '<path class="hue0" d="M0 0h2v100h-2zM2 75h1v25h-1z"/>' in drawn
     assert '<path class="hue1" d="M2 25h1v50h-1z"/>' in drawn
-    assert '<path class="began" d="M2.0 0V100"/>' in drawn
     assert "veil" not in drawn
     assert '<path class="veil" d="M3.0 0H4.0V100H3.0z"/><path class="limit" d="M3.0 0V100"/>' in charts.lane(
-        columns, (), window=(0, 0.75)
+        columns, window=(0, 0.75)
     )
 
 
@@ -178,15 +147,10 @@ def test_a_million_feeds_make_a_small_picture() -> None:
     assert len(report.html(judge(whole.model_copy(update={"records": records})))) < 400_000
 
 
-def test_the_pictures_of_many_devices_and_runs_stay_small() -> None:
+def test_the_pictures_of_many_devices_stay_small() -> None:
     rng = np.random.Generator(np.random.Philox(3))
-    for devices, runs in ((1, 5), (8, 5), (64, 1)):
-        columns = min(400, max(120, 3200 // devices))
-        several = [columns, *[round(0.4 * columns)] * (runs - 1)]
-        drawn = [charts.lane(rng.dirichlet(np.ones(4), count).T[:3], (), (0, 1)) for count in several]
-        assert devices * sum(map(len, drawn)) < 500_000, (
-            "though no two columns are alike, and each device runs three suites"
-        )
+    lane = charts.lane(rng.dirichlet(np.ones(4), timeline.COLUMNS).T[:3], (0, 1))
+    assert 64 * len(lane) < 500_000, "though no two columns are alike, and each device runs three suites"
 
 
 def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
@@ -228,13 +192,6 @@ def test_a_route_that_was_only_tried_is_hatched() -> None:
     assert "M20 2H30V12H20z" in tried
 
 
-@pytest.mark.parametrize(
-    ("ratio", "tint"), [(1.0, 0), (1.03, 0.01), (0.97, -0.01), (2.0, 0.3), (10.0, 1), (0.1, -1), (500.0, 1), (None, 0)]
-)
-def test_a_tint_is_as_strong_as_the_difference(ratio: float | None, tint: float) -> None:
-    assert pictures.tint(Relative(ratio, 1.0, "token")) == tint
-
-
 def test_power_has_holes_where_it_is_not_known() -> None:
     drawn = charts.curve(np.array([50.0, np.nan, 100, 100]), 200.0, (0, 1), mean=None, ticks=(100.0,))
     assert '<path class="power" d="M0 75H250M500 50H750V50H1000"/>' in drawn
@@ -242,7 +199,8 @@ def test_power_has_holes_where_it_is_not_known() -> None:
 
 
 def test_the_axis_counts_from_the_begin_of_the_window(measured: Assessment) -> None:
-    [picture] = pictures.mixes(measured)
-    assert [label for _, label in picture.ticks] == ["0 s", "100 s", "200 s", "300 s", "400 s", "500 s"]
-    assert picture.ticks[0][0] == 0
-    assert measured.score is not None and measured.score.runs[0].length_ns < 601 * SECOND
+    labels = [f"{seconds} s" for seconds in (0, 100, 200, 300, 400, 500)]
+    ticks = timeline._ticks(0, 600 * SECOND, 600 * SECOND)
+    assert [label for _, label in ticks] == [*labels, "600 s"] and ticks[0][0] == 0
+    late = timeline._ticks(-60 * SECOND, 600 * SECOND, 600 * SECOND)
+    assert late[0] == (pytest.approx(60 / 660 * 100, abs=0.1), "0 s")

@@ -246,12 +246,9 @@ def _scatter(times: Sequence[float]) -> float:
 
 
 @room.rule(
-    warning(
-        "the machine's speed drifted during the run: the probe by {adapter} in {precision} moved by {drift:change} in "
-        "{unit}"
-    ),
-    much=warning("the machine's speed drifted by {drift:change} during the run", AGAIN),
-    noticed=warning("the machine's speed drifted{share:share}", DOCTOR),
+    warning("the speed drifted by {drift:percent} during the run, in {unit} of the probe by {adapter} in {precision}"),
+    much=warning("the speed drifted by {drift:percent} during the run", AGAIN),
+    noticed=warning("the speed drifted{share:share}", DOCTOR),
 )
 def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     """The figures of a probe before and after the suites lie within 10 % of each other, or within the scatter of its

@@ -78,7 +78,7 @@ def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
 
 @of_records.rule(
     warning(
-        "not steady, so there is no interval: from {begin_s:.1f} s to {end_s:.1f} s of {window_s:.1f} s it ran at "
+        "not steady, so there is no interval: a stretch{begin_s:from}{end_s:to}{window_s:of} ran at "
         "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
     ),
     weight=600,
