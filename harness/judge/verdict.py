@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.schema import Finding, FindingValue
+from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
 from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, note, remedy, warning
 from mixmark.harness.judge.rules import registered
@@ -110,23 +109,18 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]
 
 
 NO_SCORE = "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand"
-declare(
-    "mix_complete",
-    not_run=warning(NO_SCORE, "--mix none measures the suites alone and asks for no mix"),
-    no_figure=warning(NO_SCORE, "--device names the devices to measure"),
-    too_short=warning(NO_SCORE, "{longer}"),
-)
+declare("mix_complete", partial=warning(NO_SCORE, "{remedy}"))
 
 
 def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Finding:
     suites = evidence.result.mix.units if evidence.result.mix else {}
     known = {solo.route.suite for solo in solos if solo.stands}.intersection(suites)
-    values: dict[str, FindingValue] = {"known": len(known), "suites": len(suites), "why": (problem,)}
+    remedy = "--device names the devices to measure"
     if not evidence.runs:
-        return found("mix_complete.not_run", **values)
-    if problem.code != "mix_complete.no_feed":
-        return found("mix_complete.no_figure", **values)
-    return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
+        remedy = "--mix none measures the suites alone and asks for no mix"
+    elif problem.code == "mix_complete.no_feed":
+        remedy = longer(max(run.length_ns for run in evidence.runs))
+    return found("mix_complete.partial", known=len(known), suites=len(suites), why=(problem,), remedy=remedy)
 
 
 def throttled(evidence: Evidence) -> Iterator[Finding]:
@@ -166,11 +160,6 @@ def unplugged(evidence: Evidence) -> Iterator[Finding]:
     hit = ["battery" in (block.power_source for block in measured.watched) for measured in evidence.counted]
     if any(hit):
         yield found("on_mains.much", share=_share(hit))
-
-
-def impossible(evidence: Evidence) -> Iterator[Finding]:
-    """The mix was faster than the solo rates allow, by more than its interval and the intervals of the rates."""
-    yield from islice((each for each in mix_bounded(evidence) if each.severity == "warning"), 1)
 
 
 def drifted(evidence: Evidence) -> Iterator[Finding]:
@@ -218,7 +207,7 @@ DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     loaded,
     stolen,
     unplugged,
-    impossible,
+    mix_bounded,
     drifted,
     collapsed,
     wandering,

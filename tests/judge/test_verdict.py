@@ -121,15 +121,6 @@ def test_a_load_that_only_a_quick_check_met_disturbs_no_figure() -> None:
     assert ("no_foreign_load", "screening.a") in [(each.rule, each.about) for each in judge(told).findings]
 
 
-def test_a_quota_is_named_before_what_it_explains_and_disturbs_nothing_by_itself() -> None:
-    throttled = {"throttled_periods": 9, "throttled_ns": SECOND // 2}
-    stopped = says("no_quota_throttling.much", "run", periods=45, lost_pct=25.0, machine="the machine", share=())
-    assert verdict(six(stolen_ns=SECOND // 5, **throttled)) == ("disturbed", stopped)
-    assert rules(six(stolen_ns=SECOND // 5, **throttled)) == ["no_quota_throttling", "no_steal_time"]
-    assert rules(six(stolen_ns=SECOND // 5, **{**throttled, "throttled_ns": SECOND // 10})) == ["no_steal_time"]
-    assert word(six(**throttled)) == "fair"
-
-
 def test_a_battery_that_gives_power_disturbs_and_one_that_is_charged_is_noticed() -> None:
     assert verdict(six(power_source="battery")) == ("disturbed", says("on_mains.much", "run", share=()))
     assert word(six(power_source="charging")) == "fair"

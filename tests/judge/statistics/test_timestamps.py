@@ -20,13 +20,6 @@ def test_a_feed_of_three_tokens_has_all_its_times() -> None:
     assert timestamps.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
 
 
-def test_feeds_in_flight_together_count_the_time_once() -> None:
-    columns = ([0, 5], [0, 5], [1, 2], [100, 40], [1, 3])
-    done = Completions(*(np.array(column) for column in columns))
-    assert timestamps.in_flight_ns(done) == 100
-    assert timestamps.latencies_ns(done).tolist() == [100, 35]
-
-
 def test_the_most_in_flight_are_those_inside_of_the_window() -> None:
     columns = ([0, 5, 40], [0, 5, 40], [1, 2, 3], [40, 30, 50], [1, 1, 1])
     done = Completions(*(np.array(column) for column in columns))
