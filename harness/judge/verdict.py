@@ -25,7 +25,7 @@ from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_fu
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.interference import Share, loaded_much, speed_drifts, stolen_much, throttled_much
 from mixmark.harness.judge.rules.quality import interval_known, mix_bounded
-from mixmark.harness.judge.score import Score, figures, widest
+from mixmark.harness.judge.score import figures, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
 
@@ -85,7 +85,8 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
         return Verdict("fair", little)
-    return Verdict("solid", (_agreement(evidence, solos),))
+    runs, known = _agreement(evidence, solos)
+    return Verdict("solid", (found("score_graded.agree", runs=runs, widest_pct=(known or 0.0) * 100),))
 
 
 def disturbances(evidence: Evidence) -> tuple[Finding, ...]:
@@ -108,8 +109,12 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]
             yield finding.model_copy(update={"about": labels.get(finding.about, "run")})
 
 
-NO_SCORE = "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand"
-declare("mix_complete", partial=warning(NO_SCORE, "{remedy}"))
+declare(
+    "mix_complete",
+    partial=warning(
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand", "{remedy}"
+    ),
+)
 
 
 def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Finding:
@@ -192,8 +197,6 @@ declare(
     "interval_known",
     much=warning("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
     one_run=warning("one run does not show how far runs differ", "--runs 5 does"),
-    over_runs=warning("an interval over the runs is not known", "more --runs"),
-    figure=warning("a figure is known to ±{widest_pct:.0f} %", "more --runs"),
 )
 
 
@@ -233,9 +236,8 @@ declare(
     "score_graded",
     bracket=note("the window was too short for this machine: the score is known as a range only", "{longer}"),
     one_run=note("one run of the mix does not show how far runs differ", "--preset ranked makes three runs of the mix"),
-    wide=note("the score is known to ±{widest_pct:.0f} %"),
+    wide=note("a figure is known to ±{widest_pct:.0f} %"),
     agree=note("{runs} runs agree within ±{widest_pct:.1f} %, and nothing disturbed them"),
-    solid=note("{runs} runs agree within ±{widest_pct:.0f} %, and nothing disturbed them"),
 )
 
 
@@ -243,48 +245,28 @@ def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
         yield found("score_graded.smoke")
-    yield from _missing_in_score(evidence.score) if evidence.score else _missing_in_solos(solos)
-
-
-def _missing_in_score(score: Score) -> Iterator[Finding]:
-    known = widest(score.mixes_per_hour, score.mixes_per_kwh)
-    if score.mixes_per_hour and score.mixes_per_hour.is_bracket:
+    for why in sorted({"hosted" if solo.route.hosted else "no gate" for solo in solos if solo.status == "unaudited"}):
+        yield found("audited.unasked", why=why)
+    score, (runs, known) = evidence.score, _agreement(evidence, solos)
+    if score and score.mixes_per_hour and score.mixes_per_hour.is_bracket:
         yield found("score_graded.bracket", longer=longer(max(run.length_ns for run in score.runs)))
-    elif len(score.counted()) < SOLID_RUNS:
-        yield found("score_graded.one_run")
+    elif runs < SOLID_RUNS:
+        yield found("score_graded.one_run" if score else "interval_known.one_run")
     elif known is None:
         yield found("score_graded.apart")
     elif known > SOLID_HALF_WIDTH:
         yield found("score_graded.wide", widest_pct=known * 100)
 
 
-declare(
-    "audited",
-    hosted=note("the outputs of a hosted service cannot be audited"),
-    none=note("a suite has no gate, so its outputs were not audited"),
-)
-
-
-def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[Finding]:
-    for hosted in sorted({solo.route.hosted for solo in solos if solo.status == "unaudited"}):
-        yield found("audited.hosted" if hosted else "audited.none")
-    measured = [solo for solo in solos if solo.stands]
-    if any(solo.runs < SOLID_RUNS for solo in measured):
-        yield found("interval_known.one_run")
-    widths = [solo.units_per_s.half_width for solo in measured if solo.units_per_s and solo.runs >= SOLID_RUNS]
-    known = [width for width in widths if width is not None]
-    if len(known) < len(widths):
-        yield found("interval_known.over_runs")
-    elif (most := max(known, default=0.0)) > SOLID_HALF_WIDTH:
-        yield found("interval_known.figure", widest_pct=most * 100)
-
-
-def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
-    score = evidence.score
-    if score and (known := widest(score.mixes_per_hour, score.mixes_per_kwh)) is not None:
-        return found("score_graded.agree", runs=len(score.counted()), widest_pct=known * 100)
-    runs = min((solo.runs for solo in solos if solo.stands), default=0)
-    return found("score_graded.solid", runs=runs, widest_pct=SOLID_HALF_WIDTH * 100)
+def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> tuple[int, float | None]:
+    """The runs of the score, or the fewest of a solo measurement, and the half-width of the least certain figure. None
+    if a figure has no interval."""
+    if score := evidence.score:
+        return len(score.counted()), widest(score.mixes_per_hour, score.mixes_per_kwh)
+    rates = [(solo.runs, solo.units_per_s.half_width) for solo in solos if solo.stands and solo.units_per_s]
+    widths = [width for _, width in rates if width is not None]
+    known = max(widths, default=0.0) if len(widths) == len(rates) else None
+    return min((runs for runs, _ in rates), default=SOLID_RUNS), known
 
 
 def _share(hits: Sequence[bool]) -> Share:

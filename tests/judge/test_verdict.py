@@ -63,7 +63,8 @@ def test_a_refused_route_is_no_run_that_agrees() -> None:
         for run, own in enumerate(steps, start=1)
     ]
     refused = record("c", "llm", "token", adapter="other", error=Failure(kind="unsupported", message="no fp32 here"))
-    assert verdict(result(*runs, refused)) == ("solid", says("score_graded.solid", "run", runs=3, widest_pct=5.0))
+    told, (code, _, values) = verdict(result(*runs, refused))
+    assert (told, code, values["runs"], round(values["widest_pct"], 2)) == ("solid", "score_graded.agree", 3, 0.25)
 
 
 @pytest.mark.parametrize(("throttled_s", "code"), [(1.2, "no_quota_throttling.much"), (0.5, "no_foreign_load.much")])
