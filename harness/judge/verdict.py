@@ -250,7 +250,7 @@ def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
     score, (runs, known) = evidence.score, _agreement(evidence, solos)
     if score and score.mixes_per_hour and score.mixes_per_hour.is_bracket:
         yield found("score_graded.bracket", longer=longer(max(run.length_ns for run in score.runs)))
-    elif runs < SOLID_RUNS:
+    elif 0 < runs < SOLID_RUNS:
         yield found("score_graded.one_run" if score else "interval_known.one_run")
     elif known is None:
         yield found("score_graded.apart")
@@ -260,13 +260,13 @@ def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
 
 def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> tuple[int, float | None]:
     """The runs of the score, or the fewest of a solo measurement, and the half-width of the least certain figure. None
-    if a figure has no interval."""
+    if a figure has no interval. No runs: nothing stands."""
     if score := evidence.score:
         return len(score.counted()), widest(score.mixes_per_hour, score.mixes_per_kwh)
     rates = [(solo.runs, solo.units_per_s.half_width) for solo in solos if solo.stands and solo.units_per_s]
     widths = [width for _, width in rates if width is not None]
     known = max(widths, default=0.0) if len(widths) == len(rates) else None
-    return min((runs for runs, _ in rates), default=SOLID_RUNS), known
+    return min((runs for runs, _ in rates), default=0), known
 
 
 def _share(hits: Sequence[bool]) -> Share:

@@ -35,7 +35,7 @@ from mixmark.harness.judge.compare.solo import (
     verdict_of,
 )
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
-from tests.golden.sample import GPU, closed_loop, probe, record, result
+from tests.golden.sample import GPU, closed_loop, record, result
 
 SEED = 7
 FLOOR = 0.01  # a noise floor, with which one run on each side may say something
@@ -300,10 +300,6 @@ def test_a_measurement_of_one_side_alone_is_listed() -> None:
     reasons = {found.reason for found in compared([*runs([1_000_000]), llm], runs([1_000_000], 1), 0.1)}
     assert reasons == {None, "only in A"}
     assert [found.reason for found in compared([], [llm])] == ["only in B"]
-
-
-def test_probes_are_not_compared() -> None:
-    assert compared([result(probe("a", 10, 10))], [result(probe("a", 10, 10))]) == []
 
 
 @pytest.mark.parametrize(

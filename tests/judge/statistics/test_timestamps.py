@@ -64,7 +64,3 @@ def test_the_window_of_a_server_opens_one_gap_before_its_first_arrival() -> None
     assert timestamps.rate_per_s(served) == 6e9 / 1_845_181_746
     within = ServiceLimits(total_ns=1)
     assert timestamps.rate_per_s(served, within) == 0, "the same window, of the feeds within the limits"
-
-
-def test_no_rate_while_the_clock_stands_still() -> None:
-    assert timestamps.throughput_per_s(closed_loop([[0]])) is None
