@@ -44,6 +44,7 @@ LLM = Workload("llm", "1", ("single-stream",))
 DLRM = Workload("dlrm", "1", ("offline", "single-stream"))
 PROBE = Workload("probe", "1", ("probe",))
 MIX = Mix(name="mine", tier="edge", units={"llm": 100, "dlrm": 1000})
+Speeds = dict[str, float | Sequence[float]]
 PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=1, feeds=(0,), values=(0.0,))
 
 
@@ -244,7 +245,7 @@ def test_where_a_route_fails_its_audit_the_next_one_is_measured() -> None:
 def test_the_fastest_screening_run_is_measured_until_none_is_faster_than_a_measurement() -> None:
     """The screening runs of onnxruntime and openvino were lucky."""
     routes = candidates(*PAIR, target("openvino", "fp32", dlrm=()), target("acme", "fp32", dlrm=()))
-    speeds = {"torch": 7, "onnxruntime": (7.3, 6.8), "openvino": (7.5, 7.2), "acme": 6.9}
+    speeds: Speeds = {"torch": 7, "onnxruntime": (7.3, 6.8), "openvino": (7.5, 7.2), "acme": 6.9}
     assert measured(tried(began(routes), speeds)) == [("llm", "torch"), ("llm", "openvino"), ("llm", "onnxruntime")]
     faster = tried(began(routes), speeds | {"openvino": (7.5, 7.4)})
     assert measured(faster) == [("llm", "torch"), ("llm", "openvino")]
