@@ -16,17 +16,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.schema import Finding, FindingValue
+from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
 from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, note, remedy, warning
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.interference import Share, loaded_much, speed_drifts, stolen_much, throttled_much
 from mixmark.harness.judge.rules.quality import interval_known, mix_bounded
-from mixmark.harness.judge.score import Score, figures, widest
+from mixmark.harness.judge.score import figures, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
 
@@ -86,7 +85,8 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
         return Verdict("fair", little)
-    return Verdict("solid", (_agreement(evidence, solos),))
+    runs, known = _agreement(evidence, solos)
+    return Verdict("solid", (found("score_graded.agree", runs=runs, widest_pct=(known or 0.0) * 100),))
 
 
 def disturbances(evidence: Evidence) -> tuple[Finding, ...]:
@@ -109,24 +109,23 @@ def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]
             yield finding.model_copy(update={"about": labels.get(finding.about, "run")})
 
 
-NO_SCORE = "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand"
 declare(
     "mix_complete",
-    not_run=warning(NO_SCORE, "--mix none measures the suites alone and asks for no mix"),
-    no_figure=warning(NO_SCORE, "--device names the devices to measure"),
-    too_short=warning(NO_SCORE, "{longer}"),
+    partial=warning(
+        "no score: {why}; the figures of {known} of {suites} suites, each measured alone, stand", "{remedy}"
+    ),
 )
 
 
 def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Finding:
     suites = evidence.result.mix.units if evidence.result.mix else {}
     known = {solo.route.suite for solo in solos if solo.stands}.intersection(suites)
-    values: dict[str, FindingValue] = {"known": len(known), "suites": len(suites), "why": (problem,)}
+    remedy = "--device names the devices to measure"
     if not evidence.runs:
-        return found("mix_complete.not_run", **values)
-    if problem.code != "mix_complete.no_feed":
-        return found("mix_complete.no_figure", **values)
-    return found("mix_complete.too_short", **values, longer=longer(max(run.length_ns for run in evidence.runs)))
+        remedy = "--mix none measures the suites alone and asks for no mix"
+    elif problem.code == "mix_complete.no_feed":
+        remedy = longer(max(run.length_ns for run in evidence.runs))
+    return found("mix_complete.partial", known=len(known), suites=len(suites), why=(problem,), remedy=remedy)
 
 
 def throttled(evidence: Evidence) -> Iterator[Finding]:
@@ -168,11 +167,6 @@ def unplugged(evidence: Evidence) -> Iterator[Finding]:
         yield found("on_mains.much", share=_share(hit))
 
 
-def impossible(evidence: Evidence) -> Iterator[Finding]:
-    """The mix was faster than the solo rates allow, by more than its interval and the intervals of the rates."""
-    yield from islice((each for each in mix_bounded(evidence) if each.severity == "warning"), 1)
-
-
 def drifted(evidence: Evidence) -> Iterator[Finding]:
     """The machine changed speed between the start and the end of the run, and no runs of the mix show that this moved
     their score by little: a probe lasts for seconds, a mix for minutes."""
@@ -203,8 +197,6 @@ declare(
     "interval_known",
     much=warning("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
     one_run=warning("one run does not show how far runs differ", "--runs 5 does"),
-    over_runs=warning("an interval over the runs is not known", "more --runs"),
-    figure=warning("a figure is known to ±{widest_pct:.0f} %", "more --runs"),
 )
 
 
@@ -218,7 +210,7 @@ DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
     loaded,
     stolen,
     unplugged,
-    impossible,
+    mix_bounded,
     drifted,
     collapsed,
     wandering,
@@ -244,9 +236,8 @@ declare(
     "score_graded",
     bracket=note("the window was too short for this machine: the score is known as a range only", "{longer}"),
     one_run=note("one run of the mix does not show how far runs differ", "--preset ranked makes three runs of the mix"),
-    wide=note("the score is known to ±{widest_pct:.0f} %"),
+    wide=note("a figure is known to ±{widest_pct:.0f} %"),
     agree=note("{runs} runs agree within ±{widest_pct:.1f} %, and nothing disturbed them"),
-    solid=note("{runs} runs agree within ±{widest_pct:.0f} %, and nothing disturbed them"),
 )
 
 
@@ -254,48 +245,28 @@ def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
     """What the figures lack to be solid."""
     if evidence.result.tier == "smoke":
         yield found("score_graded.smoke")
-    yield from _missing_in_score(evidence.score) if evidence.score else _missing_in_solos(solos)
-
-
-def _missing_in_score(score: Score) -> Iterator[Finding]:
-    known = widest(score.mixes_per_hour, score.mixes_per_kwh)
-    if score.mixes_per_hour and score.mixes_per_hour.is_bracket:
+    for why in sorted({"hosted" if solo.route.hosted else "no gate" for solo in solos if solo.status == "unaudited"}):
+        yield found("audited.unasked", why=why)
+    score, (runs, known) = evidence.score, _agreement(evidence, solos)
+    if score and score.mixes_per_hour and score.mixes_per_hour.is_bracket:
         yield found("score_graded.bracket", longer=longer(max(run.length_ns for run in score.runs)))
-    elif len(score.counted()) < SOLID_RUNS:
-        yield found("score_graded.one_run")
+    elif 0 < runs < SOLID_RUNS:
+        yield found("score_graded.one_run" if score else "interval_known.one_run")
     elif known is None:
         yield found("score_graded.apart")
     elif known > SOLID_HALF_WIDTH:
         yield found("score_graded.wide", widest_pct=known * 100)
 
 
-declare(
-    "audited",
-    hosted=note("the outputs of a hosted service cannot be audited"),
-    none=note("a suite has no gate, so its outputs were not audited"),
-)
-
-
-def _missing_in_solos(solos: Sequence[Solo]) -> Iterator[Finding]:
-    for hosted in sorted({solo.route.hosted for solo in solos if solo.status == "unaudited"}):
-        yield found("audited.hosted" if hosted else "audited.none")
-    measured = [solo for solo in solos if solo.stands]
-    if any(solo.runs < SOLID_RUNS for solo in measured):
-        yield found("interval_known.one_run")
-    widths = [solo.units_per_s.half_width for solo in measured if solo.units_per_s and solo.runs >= SOLID_RUNS]
-    known = [width for width in widths if width is not None]
-    if len(known) < len(widths):
-        yield found("interval_known.over_runs")
-    elif (most := max(known, default=0.0)) > SOLID_HALF_WIDTH:
-        yield found("interval_known.figure", widest_pct=most * 100)
-
-
-def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> Finding:
-    score = evidence.score
-    if score and (known := widest(score.mixes_per_hour, score.mixes_per_kwh)) is not None:
-        return found("score_graded.agree", runs=len(score.counted()), widest_pct=known * 100)
-    runs = min((solo.runs for solo in solos if solo.stands), default=0)
-    return found("score_graded.solid", runs=runs, widest_pct=SOLID_HALF_WIDTH * 100)
+def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> tuple[int, float | None]:
+    """The runs of the score, or the fewest of a solo measurement, and the half-width of the least certain figure. None
+    if a figure has no interval. No runs: nothing stands."""
+    if score := evidence.score:
+        return len(score.counted()), widest(score.mixes_per_hour, score.mixes_per_kwh)
+    rates = [(solo.runs, solo.units_per_s.half_width) for solo in solos if solo.stands and solo.units_per_s]
+    widths = [width for _, width in rates if width is not None]
+    known = max(widths, default=0.0) if len(widths) == len(rates) else None
+    return min((runs for runs, _ in rates), default=0), known
 
 
 def _share(hits: Sequence[bool]) -> Share:

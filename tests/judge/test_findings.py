@@ -78,11 +78,3 @@ def test_severities_that_void_a_result() -> None:
         "window_bracketed", "on_schedule", "concurrency_kept", "threads_pinned", "on_device",
     }  # fmt: skip
     assert [code for code, says in CODES.items() if says.severity == "pending"] == ["audited.pending"]
-
-
-@pytest.mark.parametrize(
-    ("drift", "limit", "end"),
-    [(6.17, 5.97, "7.17 times as long (limit 6.97 times)"), (0.82, 0.51, "1.82 times as long (limit 1.51 times)")],
-)
-def test_a_figure_and_its_limit_have_one_unit(drift: float, limit: float, end: str) -> None:
-    assert words(found("canary_stable", fastest_ms=2.0, slowest_ms=3.0, drift=drift, limit=limit)).endswith(end)

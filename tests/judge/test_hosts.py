@@ -13,7 +13,6 @@ from mixmark.harness.contracts.schema import (
     Conditions,
     Cost,
     Environment,
-    Failure,
     Hosts,
     Rate,
     Result,
@@ -24,9 +23,9 @@ from mixmark.harness.judge.compare.solo import solo_measurements
 from mixmark.harness.judge.mixed_run import Traffic
 from mixmark.harness.judge.rules import integrity, interference, quality
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
-from mixmark.harness.plan.placement import Power, place
-from tests.fakes.hosts import BOUND_NS, NAMES, cluster, connection, rates, watched
-from tests.fakes.machine import MIX, SECOND, device, one_run, solo
+from mixmark.harness.plan.placement import place
+from tests.fakes.hosts import BOUND_NS, cluster, connection, watched
+from tests.fakes.machine import SECOND, device, one_run
 from tests.golden import sample
 from tests.judge.found import canaries, facts, said, says, scored
 
@@ -118,20 +117,6 @@ def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result)
     assert said(quality.hosts_took_part, two) == []
 
 
-def test_a_part_of_a_host_that_failed_is_named(two: Result) -> None:
-    gone = Failure(kind="crashed", message="the agent on host2 is gone")
-    [first, *_] = [each for each in two.records if each.route.device == "host2/gpu:0" and each.phase == "mixed.1"]
-    one = two.model_copy(
-        update={
-            "records": tuple(
-                each.model_copy(update={"cut_short": gone}) if each.key == first.key else each for each in two.records
-            )
-        }
-    )
-    [(code, _, values)] = map(facts, scored(one).problems)
-    assert (code, values["suite"], values["device"]) == ("mix_complete.failed", first.route.suite, "host2/gpu:0")
-
-
 # what each host went through
 
 
@@ -169,18 +154,6 @@ def test_the_fixed_loop_is_compared_on_each_host_by_itself(two: Result) -> None:
     assert about == "run", "this machine alone has no name"
 
 
-def test_the_cache_is_that_of_the_record_s_own_host(two: Result) -> None:
-    small = sample.system().model_copy(update={"caches": {"L3": "1024K"}})
-    large = sample.system().model_copy(update={"caches": {"L3": "512M"}})
-    told = two.model_copy(
-        update={"hosts": (Hosts(names=("host1",), system=small), Hosts(names=("host2",), system=large))}
-    )
-    assert (told.system_of("host1"), told.system_of("host2")) == (small, large)
-    alone = one_run(None)
-    assert [(group.names, group.system) for group in alone.groups] == [(("",), alone.system)]
-    assert alone.system_of("") == alone.system
-
-
 def test_what_is_too_fast_for_the_cache_of_its_host_is_told() -> None:
     """Four times a cache of 32 MiB is less than what it streams, and four times one of 512 MiB is more."""
     fast = sample.record("b", "llm", "token", sample.closed_loop([[20]] * 4), device="host2/cpu:0", costs=STREAMED)
@@ -214,15 +187,6 @@ def test_a_cell_is_compared_by_the_settings_and_the_software_of_its_host(two: Re
 
 def environment_of(python: str) -> Environment:
     return Environment(origin="built in", spec="a:A", python=python, mixmark="0.1.0")
-
-
-def test_the_software_of_a_route_is_that_of_its_host(two: Result) -> None:
-    ran = {"acme": environment_of("3.12"), "host2/acme": environment_of("3.13")}
-    told = two.model_copy(update={"environments": ran})
-    found = {each.route.device: told.environment_of(each.route) for each in told.records}
-    assert {device: each.python for device, each in found.items() if each} == {
-        "host1/gpu:0": "3.12", "host1/cpu:0": "3.12", "host2/gpu:0": "3.13", "host2/cpu:0": "3.13",
-    }  # fmt: skip
 
 
 # traffic
@@ -356,11 +320,3 @@ def test_the_threads_of_an_accelerator_take_time_of_its_own_host_only() -> None:
     assert used["host2/cpu:0"] == pytest.approx(1, abs=1e-6)
     together = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_fraction=0.0)
     assert found.mixes_per_s < together.mixes_per_s * (1 - 1e-3), "host1's processor is taken"
-
-
-def test_a_plan_over_two_hosts_is_twice_that_of_one() -> None:
-    one, both = (
-        place(MIX, solo(known), [device(id) for id in dict.fromkeys(id for _, id in known)], power=Power({}, 0))
-        for known in (rates(("host1",)), rates(NAMES))
-    )
-    assert both.bound_per_s == pytest.approx(2 * one.bound_per_s, rel=1e-6)

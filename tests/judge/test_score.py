@@ -4,8 +4,6 @@ import itertools
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
@@ -18,7 +16,6 @@ from mixmark.harness.contracts.schema import (
     Placement,
     Record,
     Result,
-    Samples,
     ServiceLimits,
 )
 from mixmark.harness.judge.assessment import judge
@@ -196,11 +193,6 @@ def test_a_feed_that_was_under_way_at_the_end_is_surplus() -> None:
     assert seen.most_per_hour == pytest.approx(1.5 / 70 * 3600)
 
 
-def test_even_streams_have_no_surplus() -> None:
-    [seen] = scored(of(run(feeds={(suite, "gpu:0"): (60, int(count)) for suite, count in MIX.items()}))).runs
-    assert seen.surplus == pytest.approx(0, abs=1e-12)
-
-
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     strict = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
     late = scored(of(run(), mix=strict))
@@ -229,18 +221,6 @@ def test_what_is_stamped_behind_the_end_does_not_count() -> None:
     found = scored(of((short, plan)))
     assert found.runs[0].mixes == 60
     assert found.runs[0].mixes_per_hour.estimate == pytest.approx(720)
-
-
-def test_the_window_is_the_time_in_which_the_harness_dispatched() -> None:
-    """A device that begins late is in the figures."""
-    records, plan = run(seconds=100, feeds={**FEEDS, ("diffusion", "gpu:0"): (12, 1)})
-    late = [(begin + 90 * SECOND, end + 90 * SECOND) for begin, end in even(40, 10)]
-    records = [
-        each.model_copy(update={"completions": completions(late, 5000)}) if each.route.device == "cpu:0" else each
-        for each in records
-    ]
-    [seen] = scored(of((records, plan))).runs
-    assert (seen.begin_ns, seen.end_ns, seen.steady) == (0, 100 * SECOND, None)
 
 
 def test_no_score_without_every_suite() -> None:
@@ -319,14 +299,6 @@ def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
         found = scored(of(run(), probes=probes))
         assert found.mixes_per_kwh
         assert list(map(facts, found.unranked)) == unranked
-
-
-def test_no_score_where_a_device_fell_out_but_all_that_was_measured() -> None:
-    died = Failure(kind="crashed", message="signal 9", hint="")
-    found = scored(of(changed(run()[0], "resnet50", cut_short=died)))
-    part = {"phase": "mixed.1", "suite": "resnet50", "device": "gpu:0"}
-    assert problems(found) == [says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9", hint="")]
-    assert found.runs[0].mixes == 120
 
 
 def test_no_score_where_a_run_is_missing() -> None:
@@ -497,20 +469,14 @@ def moved(told: Result, by_ns: int) -> Result:
 
 
 def test_how_long_the_machine_was_up_does_not_matter() -> None:
-    limits = {"diffusion": ServiceLimits(first_ns=10**6 * SECOND, total_ns=10**6 * SECOND)}
     machine = Machine(MIX, GPU_AND_CPU, QUANTA)
     machine.run(600)
-    told = result(
-        [recorded(machine)], EDGE.model_copy(update={"name": "mine", "limits": limits}), 600, machine.now_ns, IDS
-    )
+    told = result([recorded(machine)], EDGE, 600, machine.now_ns, IDS)
     before, after = scored(told), scored(moved(told, 30_000 * SECOND))
-    assert before.mixes_per_hour and before.mixes_per_kwh and after.mixes_per_hour and after.mixes_per_kwh
     for now, then in ((after.mixes_per_hour, before.mixes_per_hour), (after.mixes_per_kwh, before.mixes_per_kwh)):
-        assert now.estimate == pytest.approx(then.estimate)
+        assert now and then and now.estimate == pytest.approx(then.estimate)
+        assert now.ends == pytest.approx(then.ends, rel=1e-4)
     assert after.missing == before.missing
-    ranges = [found.runs[0].mixes_per_hour for found in (after, before)]
-    assert ranges[0].low == pytest.approx(ranges[1].low, rel=1e-4)
-    assert ranges[0].high == pytest.approx(ranges[1].high, rel=1e-4)
 
 
 def test_a_warm_up_is_not_cut_off_but_said() -> None:
@@ -532,87 +498,6 @@ def test_a_run_without_joules_is_not_left_out_of_the_mean() -> None:
     assert found.headline.endswith(", energy not measured")
 
 
-def parted(told: Result, *sources: tuple[str, tuple[str, ...], float]) -> Result:
-    """Metered by parts: of each its name, what it covers, and its share of the power at the wall."""
-    wall = told.domains[0]
-    domains = tuple(
-        wall.model_copy(update={"id": id, "covers": covers, "boundary": "devices", "method": "integrated"})
-        for id, covers, _ in sources
-    )
-    meterings = tuple(
-        each.model_copy(
-            update={
-                "samples": {
-                    id: Samples(read.before_ns, read.after_ns, read.values * share)
-                    for id, _, share in sources
-                    for read in (each.samples["wall"],)
-                }
-            }
-        )
-        for each in told.meterings
-    )
-    return told.model_copy(update={"domains": domains, "meterings": meterings})
-
-
-def unread(told: Result, id: str, *phases: str) -> Result:
-    """A domain was lost in these phases."""
-    meterings = tuple(
-        each.model_copy(
-            update={
-                "samples": {name: read for name, read in each.samples.items() if name != id},
-                "lost": {id: "its peer closed it"},
-            }
-        )
-        if each.phase in phases
-        else each
-        for each in told.meterings
-    )
-    return told.model_copy(update={"meterings": meterings})
-
-
-PARTS = (("package", ("cpu:0",), 0.3), ("board", ("gpu:0",), 0.5), ("dram", ("memory",), 0.2))
-
-
-def test_a_lost_meter_raises_no_score() -> None:
-    """Without the memory's counter the devices would seem to use 20 % less."""
-    told = parted(of(run()), *PARTS)
-    whole = scored(told)
-    assert whole.mixes_per_kwh and whole.boundary == "devices"
-    assert round(whole.mixes_per_kwh.estimate, 2) == 1384.61
-    found = scored(unread(told, "dram", "mixed.1"))
-    assert (found.mixes_per_kwh, found.boundary) == (None, None)
-    assert found.mixes_per_hour
-    assert found.unmeasured == "dram: lost, its peer closed it"
-    hidden = Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
-    found = scored(parted(of(run()), *PARTS[:2]).model_copy(update={"absent": (hidden,)}))
-    assert found.mixes_per_kwh is None
-    assert found.unmeasured == "rapl dram is not read, and the boundary devices must hold it"
-
-
-def test_runs_of_different_classes_have_no_efficiency() -> None:
-    """The wall was lost in one of them; that the devices have counters makes them no average."""
-    told = of(run(), run("mixed.2"))
-    parts = parted(told, *PARTS)
-    both = told.model_copy(
-        update={
-            "domains": (*told.domains, *parts.domains),
-            "meterings": tuple(
-                wall.model_copy(update={"samples": {**wall.samples, **inside.samples}})
-                for wall, inside in zip(told.meterings, parts.meterings, strict=True)
-            ),
-        }
-    )
-    whole = scored(both)
-    assert whole.mixes_per_kwh and whole.boundary == "wall"
-    found = scored(unread(both, "wall", "mixed.2"))
-    assert [each.total.boundary for each in found.runs] == ["wall", "devices"]
-    assert (found.mixes_per_kwh, found.boundary) == (None, None)
-    assert found.mixes_per_hour
-    assert found.unmeasured == "mixed.2: wall: lost, its peer closed it"
-    solo = scored(unread(both, "wall", "solo.llm.gpu-0"))
-    assert solo.mixes_per_kwh == whole.mixes_per_kwh, "another phase than a mix has nothing to do with it"
-
-
 def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_does_not() -> None:
     records, plan = run()
     lost = records[0].model_copy(update={"key": "lost", "completions": None, "audit": None})
@@ -621,28 +506,3 @@ def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_doe
     assert (code, values["suite"], values["message"]) == ("mix_complete.failed", "llm", "exit code 139")
     refused = lost.model_copy(update={"error": Failure(kind="unsupported", message="no int4 here")})
     assert scored(of(([*records, refused], plan))).problems == ()
-
-
-COUNT = st.integers(20, 60)
-
-
-@given(st.fixed_dictionaries(dict.fromkeys(FEEDS, COUNT)), st.integers(10, 2000), st.integers(100, 900))
-def test_the_same_machine_twice_is_as_efficient_and_twice_as_fast(
-    counts: dict[Pair, int], watts: int, seconds: int
-) -> None:
-    feeds = {pair: (count, FEEDS[pair][1]) for pair, count in counts.items()}
-    records, plan = run(seconds=seconds, feeds=feeds, audits=9)
-    twins = [
-        each.model_copy(
-            update={"key": f"{each.key}.b", "route": each.route.model_copy(update={"device": f"{each.route.device}-b"})}
-        )
-        for each in records
-    ]
-    one = scored(result([(records, plan)], EDGE, watts, seconds * SECOND, IDS))
-    both = (*IDS, "gpu:0-b", "cpu:0-b")
-    twice = result([(records + twins, plan)], EDGE, 2 * watts, seconds * SECOND, both)
-    plug = twice.domains[0].model_copy(update={"covers": both})
-    two = scored(twice.model_copy(update={"domains": (plug,)}))
-    assert one.mixes_per_kwh and two.mixes_per_kwh and two.mixes_per_hour and one.mixes_per_hour
-    assert two.mixes_per_kwh.estimate == pytest.approx(one.mixes_per_kwh.estimate, rel=1e-3)
-    assert two.mixes_per_hour.estimate == pytest.approx(2 * one.mixes_per_hour.estimate, rel=1e-6)

@@ -63,7 +63,8 @@ def test_a_refused_route_is_no_run_that_agrees() -> None:
         for run, own in enumerate(steps, start=1)
     ]
     refused = record("c", "llm", "token", adapter="other", error=Failure(kind="unsupported", message="no fp32 here"))
-    assert verdict(result(*runs, refused)) == ("solid", says("score_graded.solid", "run", runs=3, widest_pct=5.0))
+    told, (code, _, values) = verdict(result(*runs, refused))
+    assert (told, code, values["runs"], round(values["widest_pct"], 2)) == ("solid", "score_graded.agree", 3, 0.25)
 
 
 @pytest.mark.parametrize(("throttled_s", "code"), [(1.2, "no_quota_throttling.much"), (0.5, "no_foreign_load.much")])
@@ -119,15 +120,6 @@ def test_a_load_that_only_a_quick_check_met_disturbs_no_figure() -> None:
     told = quiet.model_copy(update={"records": (*quiet.records, quick)})
     assert (verdict(told), rules(told)) == (verdict(quiet), rules(quiet))
     assert ("no_foreign_load", "screening.a") in [(each.rule, each.about) for each in judge(told).findings]
-
-
-def test_a_quota_is_named_before_what_it_explains_and_disturbs_nothing_by_itself() -> None:
-    throttled = {"throttled_periods": 9, "throttled_ns": SECOND // 2}
-    stopped = says("no_quota_throttling.much", "run", periods=45, lost_pct=25.0, machine="the machine", share=())
-    assert verdict(six(stolen_ns=SECOND // 5, **throttled)) == ("disturbed", stopped)
-    assert rules(six(stolen_ns=SECOND // 5, **throttled)) == ["no_quota_throttling", "no_steal_time"]
-    assert rules(six(stolen_ns=SECOND // 5, **{**throttled, "throttled_ns": SECOND // 10})) == ["no_steal_time"]
-    assert word(six(**throttled)) == "fair"
 
 
 def test_a_battery_that_gives_power_disturbs_and_one_that_is_charged_is_noticed() -> None:

@@ -58,7 +58,7 @@ STATES = {
     "disturbed": (disturbed(), 0, "disturbed", "disturbed", "other programs used up to 45 % of the machine"),
     "invalid": (result(measured(audit=WRONG)), 1, "invalid", "invalid", "wrong outputs"),
     "never audited": (result(measured(audit=None)), 1, "invalid", "invalid", "not audited"),
-    "without a gate": (result(measured(audit=None, exempt="no gate")), 0, "fair", "unaudited", "a suite has no gate"),
+    "without a gate": (result(measured(audit=None, exempt="no gate")), 0, "fair", "unaudited", "the suite has no gate"),
     "failed": (result(failed("raised")), 1, "invalid", "failed", "so it is"),
     "not measured": (result(failed("unsupported")), 1, "invalid", "unsupported", "so it is"),
 }

@@ -34,7 +34,7 @@ MIXES: tuple[Purpose, ...] = ("mixed", "experiment")
 class LatencyLimits(Fact):
     """The largest latencies of a server at the percentile, from a feed's due time. None if there is no limit."""
 
-    percentile: float = Field(gt=0, lt=1)
+    percentile: float = Field(ge=0.5, lt=1)
     first_ns: int | None = Field(default=None, gt=0)
     """The limit for the time until the first unit: an LLM's time to first token."""
     per_unit_ns: int | None = Field(default=None, gt=0)

@@ -286,11 +286,7 @@ def _without_points(samples: Samples | None, begin_ns: int, end_ns: int, lost: b
     reads_ns = _middles(samples) if samples else np.zeros(0, np.int64)
     if ((reads_ns >= begin_ns) & (reads_ns <= end_ns)).sum() > 1:
         return "stood still"
-    if lost:
-        return "lost"
-    if len(reads_ns) and reads_ns[-1] < end_ns:
-        return "ended early"
-    return "began late" if len(reads_ns) and reads_ns[0] > begin_ns else "no samples"
+    return "lost" if lost else "no samples"
 
 
 def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost: bool) -> Iterator[ReadingProblem]:

@@ -192,21 +192,18 @@ def mix_complete(evidence: Evidence) -> Iterator[Finding]:
 
 
 @of_mix.rule(
-    overlap=note("{phase}: κ is {kappa:.2f}: feeds that overlap did more than one at a time"),
-    above=warning(
+    warning(
         "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low",
         AGAIN,
     ),
 )
 def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
-    """No more was done than the solo rates allow."""
+    """No more was done than the solo rates allow, by more than the intervals of both. Feeds that overlap may do more
+    than one at a time."""
     for run in evidence.runs:
-        diagnosis = evidence.diagnoses[run.phase]
-        kappa, lowest = diagnosis.kappa.estimate, diagnosis.lowest_kappa(run)
-        if lowest > 1 and diagnosis.bound_is_estimate:
-            yield found("mix_bounded.overlap", phase=run.phase, kappa=kappa)
-        elif lowest > 1:
-            yield found("mix_bounded.above", phase=run.phase, kappa=kappa, lowest=lowest)
+        diagnosis = evidence.diagnoses.get(run.phase)
+        if diagnosis and not diagnosis.bound_is_estimate and (lowest := diagnosis.lowest_kappa(run)) > 1:
+            yield found("mix_bounded", phase=run.phase, kappa=diagnosis.kappa.estimate, lowest=lowest)
 
 
 @of_mix.rule(
@@ -266,21 +263,15 @@ RESOLVED_NS = 100_000_000  # ten ticks, in which the kernel counts a process's t
 
 
 @of_energy.rule(
-    absent=note(
-        "energy not measured, so there is no efficiency: nothing meters {missing}; the absent meters say what would be "
-        "needed"
-    ),
-    none=note(
+    note(
         "energy not measured, so there is no efficiency: nothing meters {missing}; mixmark meters says what would be "
         "needed"
     ),
 )
 def energy_measured(evidence: Evidence) -> Iterator[Finding]:
-    """At least one energy source was sampled. If none was, the absent meters say what would be needed."""
+    """At least one energy source was sampled."""
     if not evidence.result.domains:
-        absent = any(absence.kind == "meter" for absence in evidence.result.absent)
-        missing = unmetered_parts((), to_meter(evidence.result))
-        yield found("energy_measured.absent" if absent else "energy_measured.none", missing=missing)
+        yield found("energy_measured", missing=unmetered_parts((), to_meter(evidence.result)))
 
 
 @of_energy.rule(

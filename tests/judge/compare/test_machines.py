@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -12,14 +11,13 @@ from click.testing import Result as Outcome
 from mixmark.harness.cli import results
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Audit, Failure, Gate, NoiseFloor, Precision, Result
-from mixmark.harness.contracts.text import days_between
+from mixmark.harness.contracts.schema import Audit, Failure, Gate, Precision, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
 from mixmark.reporters import comparison
 from tests.fakes import machine
 from tests.fakes.machine import WATTS_AT_THE_WALL
-from tests.golden.sample import GPU, record, result
+from tests.golden.sample import record, result
 from tests.judge.compare.test_solo import run_of, runs, several, window
 
 one_run = cache(machine.one_run)  # facts are frozen, and a run takes a while
@@ -160,16 +158,6 @@ def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:
     assert "TX" not in about(found) and "MX" not in about(found)
 
 
-def test_a_quotient_has_the_half_widths_of_both_in_squares() -> None:
-    found = beside(one_run(WATTS_AT_THE_WALL, runs=3), one_run(WATTS_AT_THE_WALL, runs=3))
-    [own, _] = [each.mixes_per_hour for each in found.machines]
-    relative = found.mixes_per_hour[1]
-    assert own is not None and own.half_width is not None
-    assert relative is not None and relative.high is not None and relative.low is not None
-    assert relative.high == pytest.approx(math.exp(2**0.5 * own.half_width), rel=1e-3)
-    assert relative.low * relative.high == pytest.approx(1)
-
-
 def in_eight_bits(whole: Result) -> Result:
     """The records, and the rates that the plan was made from, at another precision."""
     phases = []
@@ -237,48 +225,6 @@ def test_a_copy_of_a_result_is_no_further_run() -> None:
     with pytest.raises(UsageError, match="results/1 holds the same result twice"):
         beside(whole, [whole, whole.model_copy()])
     assert beside(whole, whole).comparable, "but a result may be held against itself"
-
-
-def test_nothing_in_common_is_not_comparable() -> None:
-    llm = result(record("b", "llm", "token", window(1_000_000, 1)))
-    found = beside(runs([1_000_000])[0], llm)
-    assert not found.comparable
-    assert set(about(found)) >= {"resnet50, single-stream, 16-bit weights", "llm, single-stream, 16-bit weights"}
-    assert "TX" not in about(found), "nobody asked for a mix"
-
-
-def test_a_result_of_several_machines_and_devices_is_counted() -> None:
-    gpus = tuple(result().devices[1].model_copy(update={"id": f"gpu:{at}"}) for at in range(3))
-    whole = runs([1_000_000])[0]
-    found = beside(whole.model_copy(update={"devices": (whole.devices[0], *gpus)}), whole)
-    assert [machine.devices for machine in found.machines] == ["3 × Acme Topaz", "Acme Topaz"]
-    assert GPU in [each.id for each in whole.devices]
-
-
-def test_the_noise_floor_of_the_verdicts_is_listed_by_tier() -> None:
-    floor = NoiseFloor(fraction=0.03, tier="edge", created_utc="2025-12-21T03:04:05+00:00")
-    whole = runs([1_000_000])[0].model_copy(update={"noise_floor": floor})
-    assert beside(whole, whole).noise_floors == {"edge": floor}
-    assert beside(whole.model_copy(update={"noise_floor": None}), *runs([1_000_000])).noise_floors == {}
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later", "days"),
-    [
-        ("2026-01-01T00:00:00+00:00", "2026-01-13T23:59:00+00:00", 12),
-        ("2026-01-01", "2026-01-02", 1),
-        ("yesterday", "2026-01-02", None),
-        ("2026-01-01", "2026-01-02T00:00:00+00:00", None),
-    ],
-)
-def test_days_between_what_results_state(earlier: str, later: str, days: int | None) -> None:
-    assert days_between(earlier, later) == days
-
-
-def test_more_results_than_letters_have_labels() -> None:
-    [whole] = runs([1_000_000])
-    labels = [each.label for each in beside(*[whole] * 28).machines]
-    assert (labels[0], labels[25:]) == ("A", ["Z", "A2", "B2"])
 
 
 @pytest.fixture
@@ -364,11 +310,6 @@ def test_a_result_that_is_invalid_fails_the_gate() -> None:
     records = tuple(each.model_copy(update=crashed) if each.scenario == "mixed" else each for each in good.records)
     fails, line = next(beside(good, good.model_copy(update={"records": records})).gate(0.5))
     assert fails and line.startswith("B is invalid: ")
-
-
-def test_compare_prints_the_form_that_is_asked_for(compared: Callable[..., Outcome]) -> None:
-    done = compared("fast", "elsewhere", "--format", "html")
-    assert (done.exit_code, "Basalt 1" in done.stdout, done.stdout[:9]) == (0, True, "<!doctype")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
-from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, in_phase, power, reading, same
 from mixmark.harness.judge.energy.total import (
     MachineEnergy,
@@ -112,15 +111,6 @@ def test_two_reads_in_quick_succession_make_no_jump() -> None:
     values = joules_until(np.where(at == 30 * S - MS, 30 * S - 100 * MS, at))
     read = reading(domain(), samples(at[at != 30 * S - 100 * MS], values[at != 30 * S - 100 * MS]), 1 * S, 69 * S)
     assert read.joules == pytest.approx(joules_until(69 * S) - joules_until(1 * S), rel=1e-3)
-
-
-def test_reads_that_overlap_as_only_a_made_up_file_has_them_do_no_harm() -> None:
-    before = EVERY
-    after = np.where(np.arange(len(EVERY)) % 7, before + 20_000, before + 900 * MS)
-    read = reading(domain(), Samples(before, after, joules_until(EVERY)), 1 * S, 60 * S)
-    assert read.joules is None or read.joules == pytest.approx(joules_until(60 * S) - joules_until(1 * S), rel=0.05)
-    _, watts = power(domain(), Samples(before, after, joules_until(EVERY)))
-    assert not (watts < 0).any()
 
 
 @pytest.mark.parametrize("wrap", [None, 262_143.0])
@@ -273,15 +263,13 @@ def test_the_edges_are_extrapolated_by_one_period_and_no_more() -> None:
     [
         ([], False, "no samples"),
         ([], True, "lost"),
-        ([5], False, "ended early"),
-        ([5, 6], False, "ended early"),
+        ([5, 6], False, "no samples"),
         ([5, 6], True, "lost"),
-        ([95], False, "began late"),
-        ([95, 96], False, "began late"),
+        ([15, 16], False, "stood still"),
     ],
 )
 def test_a_window_without_samples_says_why(at: list[int], lost: bool, why: str) -> None:
-    seen = samples(np.array(at) * S, np.array(at) * 3.0)
+    seen = samples(np.array(at) * S, np.full(len(at), 3.0))
     assert reading(domain(), seen, 10 * S, 90 * S, lost).reasons == (why,)
     assert reading(domain(), None, 10 * S, 90 * S).reasons == ("no samples",)
 
@@ -440,27 +428,6 @@ def test_one_machine_has_no_joules_if_no_boundary_holds_all_of_it() -> None:
     shunt = domain("shunt", ("gpu:a",), boundary="node", method="integrated")
     found = summed(PACKAGE, shunt)
     assert (found.joules, found.reasons) == (None, ("different boundaries are never added: the machine by several",))
-
-
-def test_what_a_device_draws_that_the_run_left_out_is_in_the_score() -> None:
-    told = one_run(WATTS_AT_THE_WALL)
-    metering, *others = told.meterings
-    [meter] = told.domains
-    board = meter.model_copy(update={"boundary": "devices"})
-    npu = Device(id="npu:0", kind="npu", memory_pool="npu:0")
-    own = domain("npu", ("npu:0",), **POWER)
-    stamps = metering.samples[meter.id]
-    idle = Samples(stamps.before_ns, stamps.after_ns, np.full(len(stamps.values), 20.0))
-    read = metering.model_copy(update={"samples": {**metering.samples, own.id: idle}})
-    whole = told.model_copy(update={"devices": (*told.devices, npu), "domains": (board,), "meterings": (read, *others)})
-
-    without = judge(whole).score
-    assert without is not None and without.mixes_per_kwh is None
-    assert without.unmeasured == "npu:0 is not metered"
-    found, alone = (judge(each).score for each in (whole.model_copy(update={"domains": (board, own)}), told))
-    assert found is not None and alone is not None and found.mixes_per_kwh is not None and found.boundary == "devices"
-    [run], [before] = found.runs, alone.runs
-    assert run.total.joules == pytest.approx((before.total.joules or 0) + 20 * run.length_ns / S)
 
 
 def test_the_host_counts_even_where_no_adapter_reaches_it() -> None:

@@ -472,11 +472,6 @@ def test_a_given_seed_is_told() -> None:
     assert list(map(facts, given)) == [says("seed_random", "run")]
 
 
-def test_a_mixed_run_takes_its_times_here_and_ends_after_its_window() -> None:
-    part = cell(((SECOND, SECOND),) * 20, scenario="mixed", parent_window_ns=(SECOND, 5 * SECOND))
-    assert told(integrity.window_bracketed, part) == []
-
-
 def test_threads_of_a_slice_stay_there() -> None:
     assert said(integrity.threads_pinned, beside(block(1, strayed_threads=0))) == []
     strayed = beside(block(1, strayed_threads=1), block(2, strayed_threads=2))

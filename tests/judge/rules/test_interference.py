@@ -175,12 +175,6 @@ def test_a_power_cap_is_a_note() -> None:
     ]
 
 
-def test_a_gpu_that_slows_down_is_a_warning() -> None:
-    slowing = (block(second, **gpu_state(clock_mhz=1800 - 100 * second)) for second in range(1, 6))
-    [(_, _, values)] = said(interference.frequency_stable, beside(*slowing, device=GPU))
-    assert (values["what"], values["first_mhz"], values["last_mhz"]) == (GPU, 1700, 1300)
-
-
 def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> None:
     assert said(interference.canary_stable, canaries((1000,) * 5)) == []
     assert said(interference.canary_stable, canaries((1000,) * 5, (1019,) * 5)) == []

@@ -30,20 +30,9 @@ def records(**changed: object) -> Result:
     return told.model_copy(update={"records": tuple(each.model_copy(update=changed) for each in told.records)})
 
 
-def slowed(told: Result) -> Result:
-    return told.model_copy(update={"system": told.system.model_copy(update={"power_profile": "low-power"})})
-
-
-def meterings(**changed: object) -> Result:
-    told = five()
-    return told.model_copy(update={"meterings": tuple(each.model_copy(update=changed) for each in told.meterings)})
-
-
 ROOMS: dict[str, Callable[[], Result]] = {
     "closed_cleanly": partial(records, close_failure=Failure(kind="raised", message="it was shut")),
     "no_orphans": partial(records, helper_processes=("acmed",)),
-    "full_power_profile": lambda: slowed(five()),
-    "low_metering_overhead": partial(meterings, cpu_ns=10**12),
     "too_good": five,
 }
 """A rule of each room, and of a module outside of the judge, with an official result that it has something to say

@@ -24,26 +24,15 @@ def test_percentiles_are_nearest_ranks(n: int, q: float, value: int) -> None:
     assert intervals.percentile(shuffled, q) == value
 
 
-def test_a_percentile_below_the_median_is_no_tail() -> None:
-    with pytest.raises(ValueError, match=r"0\.5"):
-        intervals.sample_needed(0.1)
-
-
 @pytest.mark.parametrize(
     ("n", "q", "value"),
     [
         (63, 0.9, None),
         (64, 0.9, 64),
-        (80, 0.9, 80),
         (81, 0.9, 80),
         (97, 0.9, 95),
-        (127, 0.9, 123),
         (661, 0.99, None),
         (662, 0.99, 662),
-        (838, 0.99, 837),
-        (1307, 0.99, 1303),
-        (6635, 0.999, None),
-        (6636, 0.999, 6636),
         (0, 0.9, None),
         (1, 0.5, None),
         (11, 0.5, 11),

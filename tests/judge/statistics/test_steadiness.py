@@ -34,14 +34,6 @@ def test_blocks_are_no_shorter_than_the_median_feed() -> None:
         assert blocks.units == pytest.approx([6 * len(feeds[0])] * 4)
 
 
-def test_three_feeds_of_an_llm_tell_nothing_and_all_are_taken() -> None:
-    done = closed_loop([[1_000, *[100] * 127]] * 3)
-    seen = not_none(intervals.window(done))
-    assert (seen.steady, seen.stretch, len(seen.blocks)) == (None, None, 3)
-    assert seen.blocks.rates_per_s.mean() == pytest.approx(timestamps.throughput_per_s(done))
-    assert not intervals.enough(LIMITS, done)
-
-
 def test_forty_feeds_of_an_llm_are_steady_with_every_prefill_in() -> None:
     done = closed_loop([[5_000, *[100] * 127]] * 40)
     seen = not_none(intervals.window(done))
@@ -71,14 +63,6 @@ def test_time_between_feeds_counts_and_so_does_the_rest_of_the_bracket() -> None
     assert bracketed.rates_per_s.mean() == pytest.approx(40 * 1e9 / 350)
 
 
-def test_feeds_in_flight_together_add_up() -> None:
-    issued = [0, 0, 50, 60]
-    columns = (issued, issued, [1, 2, 3, 4], [50, 50, 100, 110], [10, 20, 10, 25])
-    blocks = not_none(intervals.block_rates(Completions(*(np.array(column) for column in columns)), 55))
-    assert blocks.units == pytest.approx([30 + 1, 9 + 25])
-    assert blocks.block_ns == 55
-
-
 def test_one_feed_is_one_block() -> None:
     blocks = not_none(intervals.block_rates(closed_loop([[7]]), 1))
     assert blocks.rates_per_s.tolist() == [1e9 / 7]
@@ -94,14 +78,6 @@ def test_a_clock_that_does_not_tick_gives_no_blocks() -> None:
 def test_a_step_in_which_the_clock_did_not_tick_still_counts() -> None:
     blocks = not_none(intervals.block_rates(closed_loop([[0, 40], [40, 0]], units=2), 40))
     assert blocks.units.tolist() == [4, 4]
-
-
-def test_equal_latencies_are_steady_and_exact() -> None:
-    blocks = not_none(intervals.block_rates(closed_loop([[50]] * 40), 50))
-    assert intervals.is_steady(blocks.rates_per_s)
-    interval = not_none(intervals.mean_interval(blocks.rates_per_s))
-    assert interval.half_width == pytest.approx(0, abs=1e-9)
-    assert intervals.twice_precise(blocks.rates_per_s, 0.02)
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.5])
@@ -144,33 +120,9 @@ def test_a_window_in_which_nothing_counts_tells_nothing() -> None:
     assert not intervals.tells(np.ones(19)) and intervals.tells(np.ones(20))
 
 
-def test_a_third_less_in_the_first_half_is_refused_and_named() -> None:
-    found = not_none(intervals.other_level(np.concatenate((np.full(30, 67.0), np.full(30, 100.0)))))
-    assert (found.begin, found.end) in ((0, 30), (30, 60))
-    assert found.moved == pytest.approx(33 / 83.5 / 2)
-
-
-@pytest.mark.parametrize("at", range(30, 60, 3))
-def test_a_third_less_for_the_rest_of_the_window_is_refused(at: int) -> None:
-    series = np.concatenate((np.full(at, 100.0), np.full(60 - at, 67.0)))
-    assert not intervals.is_steady(series)
-    assert not intervals.is_steady(series + 2 * noise(60, 0, seed=at)[:, 0])
-
-
-def test_a_warm_up_in_the_window_is_refused_and_not_cut_off() -> None:
-    found = not_none(intervals.other_level(100 - 40 * np.exp(-np.arange(80) / 5) + noise(80, 0, seed=4)[:, 0]))
-    assert found.begin == 0 and found.end < 40 and found.relative < 1
-
-
 def test_a_step_that_moves_the_mean_by_less_than_half_a_percent_is_of_no_concern() -> None:
     assert intervals.is_steady(np.concatenate((np.full(30, 100.0), np.full(30, 100.9))))
     assert not intervals.is_steady(np.concatenate((np.full(30, 100.0), np.full(30, 101.2))))
-
-
-def test_too_few_blocks_tell_nothing() -> None:
-    assert intervals.is_steady(np.full(19, 5.0)) is None
-    assert intervals.is_steady(np.full(20, 5.0)) is True
-    assert intervals.is_steady(np.empty(0)) is None
 
 
 def test_what_is_trimmed_off_the_squares_is_what_normal_noise_has_there() -> None:
@@ -188,11 +140,6 @@ def test_a_quiet_run_is_precise_when_two_looks_in_turn_are_narrow_enough() -> No
     rates = 100 + noise(60, 0, seed=5)[:, 0]
     asked = {count: intervals.twice_precise(rates[:count], 0.02) for count in (1, 20, 29, 30, 31)}
     assert asked == {1: False, 20: False, 29: False, 30: True, 31: True}
-
-
-def test_a_noisy_run_is_not() -> None:
-    rates = 100 + 30 * noise(60, 0, seed=6)[:, 0]
-    assert not intervals.twice_precise(rates, 0.02)
 
 
 def test_a_window_that_was_not_steady_goes_on_however_narrow_its_interval_is() -> None:

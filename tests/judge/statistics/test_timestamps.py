@@ -20,13 +20,6 @@ def test_a_feed_of_three_tokens_has_all_its_times() -> None:
     assert timestamps.time_per_unit_ns(done).tolist() == [11, 21]  # 22 / 2, 43 / 2 rounded down
 
 
-def test_feeds_in_flight_together_count_the_time_once() -> None:
-    columns = ([0, 5], [0, 5], [1, 2], [100, 40], [1, 3])
-    done = Completions(*(np.array(column) for column in columns))
-    assert timestamps.in_flight_ns(done) == 100
-    assert timestamps.latencies_ns(done).tolist() == [100, 35]
-
-
 def test_the_most_in_flight_are_those_inside_of_the_window() -> None:
     columns = ([0, 5, 40], [0, 5, 40], [1, 2, 3], [40, 30, 50], [1, 1, 1])
     done = Completions(*(np.array(column) for column in columns))
@@ -71,7 +64,3 @@ def test_the_window_of_a_server_opens_one_gap_before_its_first_arrival() -> None
     assert timestamps.rate_per_s(served) == 6e9 / 1_845_181_746
     within = ServiceLimits(total_ns=1)
     assert timestamps.rate_per_s(served, within) == 0, "the same window, of the feeds within the limits"
-
-
-def test_no_rate_while_the_clock_stands_still() -> None:
-    assert timestamps.throughput_per_s(closed_loop([[0]])) is None
