@@ -582,14 +582,7 @@ def work(reader: BinaryIO, writer: BinaryIO, setup: messages.Setup) -> None:
     interface, make = SERVED.get(setup.kind) or registry.kind_of(setup.kind).served
     parent = Channel(reader, writer, interface)
     parent.send(_hello().model_dump_json().encode() + b"\n")
-    made: list[object] = []
-
-    def service() -> object:
-        if not made:
-            made.append(make(setup, parent))
-        return made[0]
-
-    serve(parent, service, parent.send)
+    serve(parent, functools.cache(functools.partial(make, setup, parent)), parent.send)
 
 
 def _setup(text: str) -> messages.Setup:
