@@ -18,7 +18,6 @@ from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import rate_unit, significant
 from mixmark.harness.contracts.schema import Found, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.statistics import timestamps
@@ -45,13 +44,12 @@ class Progress:
         self,
         header: Result,
         metered: bool = False,
-        current_power: Callable[[], CurrentPower | None] = lambda: None,
         console: Console | None = None,
         clock_s: Callable[[], float] = clock.now_s,
     ) -> None:
-        """metered: whether meters read the idle machine around each phase. current_power: reads the meters."""
+        """metered: whether meters read the idle machine around each phase."""
         self.console = console or Console(stderr=True)
-        self.current_power, self.clock_s = current_power, clock_s
+        self.clock_s = clock_s
         self.rests = metered and presets.of(header.preset, header.tier).idle_s > 0
         self.eta = Eta(header, metered)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
@@ -65,8 +63,6 @@ class Progress:
         self.audited: list[Record] = []
         """The records whose audits are over since the last phase."""
         self.snapshot: MixSnapshot | None = None
-        self.power: CurrentPower | None = None
-        self.power_s = float("-inf")
         self.line_s = clock_s()
         self._begin(self.eta.before_s)
         self.column = bars.BarColumn()
@@ -200,16 +196,12 @@ class Progress:
 
     def _render(self) -> RenderableType:
         now_s, part = self.clock_s(), self._part()
-        if now_s - self.power_s >= 1:  # reading many meters takes milliseconds
-            self.power, self.power_s = self.current_power(), now_s
-        watts = f"{self.power.watts:,.1f} W, {self.power.boundary or 'of the metered part only'}" if self.power else ""
         stage = f"{self.stage}, {_clock(now_s - self.began_s)}"
         return Group(
             Text(self._wrapped(self.label, part), "bold"),
             Text(self._wrapped(stage, " " * len(part))),
             *([_state(self.snapshot, self.whole)] if self.snapshot else []),
             self._bar(),
-            *([Text(watts)] if watts else []),
         )
 
     def _bar(self) -> RenderableType:

@@ -321,7 +321,7 @@ def _print_floors(
 def _progress(header: Result, executor: Executor) -> Progress:
     from mixmark.harness.cli.progress import Progress
 
-    return Progress(header, executor.metered, executor.current_power)
+    return Progress(header, executor.metered)
 
 
 def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str]) -> None:

@@ -24,7 +24,6 @@ from mixmark.harness.contracts.schema import (
     Record,
     Share,
 )
-from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import mixed, solo
 from mixmark.harness.measure.dispatch import Source
@@ -135,9 +134,6 @@ class Executor(Protocol):
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         """How many bytes may be filled of each memory pool whose size is known."""
 
-    def current_power(self) -> CurrentPower | None:
-        """The power at this moment. None if it is not known."""
-
 
 class OfPolicy(Attendant):
     """Keeps the process of a policy while a phase is measured."""
@@ -246,6 +242,3 @@ class LocalExecutor:
         if HOST_POOL in sizes:
             sizes[HOST_POOL] = memory.available_bytes()
         return {pool: int(size * RESERVE) for pool, size in sizes.items()}
-
-    def current_power(self) -> CurrentPower | None:
-        return self.meters.current_power()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from types import TracebackType
@@ -31,7 +30,6 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S, Meter, Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.judge.energy.total import CurrentPower, current_power
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import bystanders
 from mixmark.harness.plugins import calls, registry
@@ -44,7 +42,6 @@ INTERVAL_S = 0.1
 ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
 PER_AVERAGE = 4  # reads within the time over which a source averages its power
 COUNTING = 0.0025  # of one core, for the counters of one meter: half of judge.rules.quality.METERING
-LOOK_BACK_S = 5.0  # of samples from which the current power is computed: slow sources change every second or two
 NAME = "meter"
 
 
@@ -181,14 +178,6 @@ class Meters:
             else:
                 self._idle_ns.append(rested_ns)
 
-    def current_power(self) -> CurrentPower | None:
-        """The power of the last LOOK_BACK_S seconds. None if it is not known."""
-        if not self._readers:
-            return None
-        since_ns = clock.now_ns() - round(LOOK_BACK_S * 1e9)
-        samples = {id: samples for reader in self._readers for id, samples in reader.samples(since_ns).items()}
-        return current_power(self.domains, samples, self.devices)
-
     def drain(self, phase: str) -> Metering | None:
         """The samples since `begin` and of one last read; then the meters pause. None if there is no domain."""
         if not self._readers:
@@ -256,11 +245,10 @@ class _Reader(threading.Thread):
                 self.lost.setdefault(id, f"a read took longer than {PATIENCE_S:g} s")
             self.end()
 
-    def samples(self, since_ns: int | None = None) -> dict[str, Samples]:
+    def samples(self) -> dict[str, Samples]:
         found = {}
         for id, rows in self._rows.items():
-            first = 0 if since_ns is None else bisect_left(rows, since_ns, key=lambda row: row[0])
-            rows = rows[first:]  # a copy: the thread may still be reading, even if the meter was given up
+            rows = rows[:]  # the thread may still be reading, even if the meter was given up
             before, after, values = zip(*rows, strict=True) if rows else ((), (), ())
             columns = np.array(before, np.int64), np.array(after, np.int64), np.array(values, np.float64)
             found[id] = Samples(*columns)

@@ -26,7 +26,6 @@ from mixmark.harness.contracts.schema import (
     Share,
     Task,
 )
-from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.judge.findings import found
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Planned, Recorded
 from mixmark.harness.measure.dispatch import Tally
@@ -104,12 +103,11 @@ class Player:
         self.header = of or header()
         self.now_s = 0.0
         self.slowness = slowness
-        self.power: CurrentPower | None = None
         self.out = StringIO()
         self.shown: list[str] = []
         self.at_look: Callable[[], None] = lambda: None
         console = Console(file=self.out, width=width, force_terminal=terminal, color_system=None, _environ={})
-        self.progress = Progress(self.header, metered, lambda: self.power, console, lambda: self.now_s)
+        self.progress = Progress(self.header, metered, console, lambda: self.now_s)
         self.notify = self.progress.notify
 
     @property
@@ -294,26 +292,10 @@ def test_a_long_run_says_first_how_long_it_takes() -> None:
     assert player.lines == ["mixmark: this run takes about 10 minutes"]
 
 
-def test_watts_are_shown_with_the_boundary_of_their_meters() -> None:
-    player = Player(terminal=True)
-    assert "W" not in player.display()
-    player.power = CurrentPower(235.04, "wall")
-    assert "W" not in player.display(), "once a second is enough"
-    player.now_s += 1
-    assert "235.0 W, wall" in player.display()
-    player.power = CurrentPower(90.0, None)
-    player.now_s += 1
-    assert "90.0 W, of the metered part only" in player.display()
-    player.power = None
-    player.now_s += 1
-    assert "W" not in player.display(), "unknown is not 0"
-
-
 @pytest.mark.parametrize("width", [40, 60, 79, 80, 200])
 def test_it_fits_the_terminal_and_breaks_no_word(width: int) -> None:
     narrow, wide = (Player(terminal=True, width=columns) for columns in (width, 10_000))
     for player in (narrow, wide):
-        player.power = CurrentPower(1_234.5, None)
         player.play()
     for few, many in zip(narrow.shown, wide.shown, strict=True):
         assert max(map(len, few.splitlines())) <= width

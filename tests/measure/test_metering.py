@@ -78,20 +78,6 @@ def test_the_age_of_a_timestamp_when_its_reading_is_seen_is_kept() -> None:
     assert drained.reading_age_ns == {}, "the harness stamps these"
 
 
-def test_the_current_power_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Meters(Config(), (CPU, NPU), FAKES) as meters:
-        assert meters.current_power() is None, "nothing was read yet"
-        meters.begin()
-        meters.rest(1)
-        drawn = meters.current_power()
-        assert drawn is not None
-        assert drawn.watts == pytest.approx(2 * WATTS) and drawn.boundary == "devices"
-        monkeypatch.setattr(metering, "LOOK_BACK_S", 0.0)
-        assert meters.current_power() is None, "old samples say nothing of the current power"
-        drained = meters.drain("a")
-        assert drained is not None and all(len(each.values) > 2 for each in drained.samples.values()), "none is taken"
-
-
 def test_each_phase_has_its_own_samples() -> None:
     with Meters(Config(), (CPU,), FAKES) as meters:
         drained = []

@@ -74,9 +74,6 @@ class Desk:
     def pool_bytes(self, devices: Sequence[Device]) -> Mapping[str, int]:
         return {}
 
-    def current_power(self) -> None:
-        return None
-
 
 def run(folder: Path, desk: Desk, mixes: int = 1, repeats: int = 2) -> tuple[Benchmark, list[tuple[str, str]]]:
     said: list[tuple[str, str]] = []

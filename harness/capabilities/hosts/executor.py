@@ -28,7 +28,6 @@ from mixmark.harness.contracts.schema import (
     Share,
 )
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.judge.energy.total import CurrentPower
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.audit import handed_at
 from mixmark.harness.measure.dispatch import Grant, Tally
@@ -71,9 +70,6 @@ class Cluster:
 
     @property
     def meters(self) -> None:
-        return None
-
-    def current_power(self) -> CurrentPower | None:
         return None
 
     def end_plugins(self) -> None:

@@ -26,7 +26,6 @@ from mixmark.harness.contracts.schema import (
     Metering,
     Record,
     Result,
-    Samples,
 )
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.reading import TOO_SHORT, WHOLE, EnergyReading, cumulative, in_phase, power, same
@@ -396,35 +395,6 @@ def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
 def _between(edges_ns: Int64s, at_ns: Int64s, amounts: Floats) -> Floats:
     """[edges - 1], how much of the amounts [at - 1] lies between the edges, each spread evenly over its time."""
     return np.diff(np.interp(edges_ns, at_ns, np.concatenate((np.zeros(1), np.cumsum(amounts)))))
-
-
-@dataclass(frozen=True)
-class CurrentPower:
-    """The power at the moment, for a display. No conclusion follows from it."""
-
-    watts: float
-    boundary: Boundary | None
-    """None if the power of some device is not known, so that the sum lacks it."""
-
-
-def current_power(
-    domains: Sequence[Domain], samples: Mapping[str, Samples], devices: Iterable[Device]
-) -> CurrentPower | None:
-    """The mean power of the machine over samples of the last seconds. None if nothing is known."""
-    watts = {}
-    for domain in domains:
-        if domain.method != "modelled" and domain.id in samples:
-            at_ns, steps = power(domain, samples[domain.id])
-            known = np.isfinite(steps)
-            if known.any():
-                watts[domain.id] = float(np.average(steps[known], weights=np.diff(at_ns)[known]))
-    devices = needed(devices)
-    chosen = antichain(domains, watts.keys(), devices)
-    if not chosen:
-        return None
-    return CurrentPower(
-        sum(watts[each.id] for each in chosen), None if uncovered(chosen, devices) else chosen[0].boundary
-    )
 
 
 def blocks(found: MachineEnergy, result: Result, phase: str, edges_ns: Int64s) -> Floats | None:
