@@ -519,7 +519,7 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
     begin = clock.now_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
     first = _untimed(loaded.suite, 1, seed, "rate", next(trials_so_far))
-    closed = load_generator.closed_loop(loaded.runner, load_generator.independent_feeds(first), once, new_log=new_log)
+    closed = load_generator.closed_loop(loaded.runner, lambda *_: next(first), once, new_log=new_log)
     service_s = timestamps.in_flight_ns(closed) / len(closed) / 1e9
     needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
@@ -531,11 +531,13 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
 
     def keeps(rate_per_s: float) -> tuple[int, bool]:
         use = "rate", next(trials_so_far)
-        feeds = load_generator.independent_feeds(_untimed(loaded.suite, 1, seed, *use))
+        feeds = _untimed(loaded.suite, 1, seed, *use)
         arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
         threads = loaded.runner.concurrency
         try:
-            done = load_generator.open_loop(loaded.runner, feeds, arrivals, trial, threads=threads, new_log=new_log)
+            done = load_generator.open_loop(
+                loaded.runner, lambda *_: next(feeds), arrivals, trial, threads=threads, new_log=new_log
+            )
         except Overloaded:
             return 0, False
         return len(done), bool(timestamps.keeps_up(done, threads) and intervals.within_limits(done, limits))

@@ -23,7 +23,6 @@ from mixmark.harness.worker.load_generator import (
     NextFeed,
     closed_loop,
     host_array,
-    independent_feeds,
     made_ahead,
     open_loop,
     warm_up,
@@ -67,15 +66,16 @@ class Simulated(Engine):
 
 
 def numbered(making: int = 0) -> Iterator[Feed]:
-    serial = 0
-    while True:
+    def feed(serial: int) -> Feed:
         work(making)
-        yield {"x": np.array([serial])}
-        serial += 1
+        return {"x": np.array([serial])}
+
+    return map(feed, itertools.count())
 
 
 def given(making: int = 0) -> NextFeed:
-    return independent_feeds(numbered(making))
+    feeds = numbered(making)
+    return lambda serial, previous: next(feeds)
 
 
 def limits(**changes: Any) -> Limits:
