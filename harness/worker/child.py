@@ -248,7 +248,7 @@ class AdapterService(AdapterCalls):
                 loaded.runner,
                 lambda size: _untimed(loaded.suite, size, seed, "search"),
                 limits.search_ns,
-                lambda: _room(loaded.device),
+                lambda: memory.available_bytes() if loaded.device.in_host_memory else None,
                 units=loaded.suite.units,
                 threads=loaded.threads,
                 ahead=functools.partial(load_generator.made_ahead, loaded.device),
@@ -275,7 +275,7 @@ class AdapterService(AdapterCalls):
             rate_trials=rate_trials,
             feed_ns=feed_ns,
             facts=_facts(loaded.runner),
-            processes=_processes(loaded.runner),
+            processes=tuple(map(int, loaded.runner.processes)) if isinstance(loaded.runner, Helpers) else (),
         )
 
     def begin(self, *, key: str, pool: int, ahead: bool = False) -> None:
@@ -467,15 +467,6 @@ def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed
     return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(nonce, own), itertools.count()))
 
 
-def _hello() -> messages.Hello:
-    return messages.Hello(
-        mixmark=VERSION,
-        protocol=messages.PROTOCOL,
-        python=messages.python_version(),
-        packages=messages.package_versions(),
-    )
-
-
 def _compared(values: Mapping[int, float], problem: str = "") -> messages.OutputsCompared:
     return messages.OutputsCompared(
         feeds=tuple(values), values=tuple(values.values()), problem=problem, software=_software()
@@ -503,10 +494,6 @@ def _disclosed(adapter: Adapter) -> dict[str, str]:
 
 def _facts(runner: Runner) -> dict[str, str]:
     return {str(key): str(value) for key, value in runner.facts.items()}
-
-
-def _processes(runner: Runner) -> tuple[int, ...]:
-    return tuple(int(pid) for pid in runner.processes) if isinstance(runner, Helpers) else ()
 
 
 def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
@@ -549,10 +536,6 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
     return rate_per_s, trials
 
 
-def _room(device: Device) -> int | None:
-    return memory.available_bytes() if device.in_host_memory else None
-
-
 def needed_bytes(suite: Suite, precision: str) -> int:
     """The memory of a suite at batch 1: its weights at the precision, the state of every graph, and the runtime."""
     weights = suite.weights()
@@ -583,7 +566,9 @@ def work(reader: BinaryIO, writer: BinaryIO, setup: messages.Setup) -> None:
     """Serves calls until the parent closes its end. The plugin is loaded at the first call."""
     interface, make = SERVED.get(setup.kind) or registry.kind_of(setup.kind).served
     parent = Channel(reader, writer, interface)
-    parent.send(_hello().model_dump_json().encode() + b"\n")
+    python, packages = messages.python_version(), messages.package_versions()
+    hello = messages.Hello(mixmark=VERSION, protocol=messages.PROTOCOL, python=python, packages=packages)
+    parent.send(hello.model_dump_json().encode() + b"\n")
     serve(parent, functools.cache(functools.partial(make, setup, parent)), parent.send)
 
 
