@@ -143,7 +143,7 @@ class WorkSource(ABC):
         feed failed or exceeded its latency limit."""
 
     @abstractmethod
-    def lost(self, device: str, now_ns: int) -> object:
+    def lost(self, device: str, now_ns: int) -> None:
         """Records that the device is gone, and with it the feeds that it held."""
 
     @abstractmethod
@@ -307,8 +307,7 @@ class Dispatcher(WorkSource):
         held = sum(count * self._quanta[pair] for pair, count in self._in_flight.items() if pair[0] == suite)
         return self._finished.get(suite, 0.0) + held
 
-    def lost(self, device: str, now_ns: int) -> int:
-        """Records that the device is gone, and with it the feeds that it held. Returns their number."""
+    def lost(self, device: str, now_ns: int) -> None:
         for (suite, holder), count in self._in_flight.items():
             if holder == device and suite in self._progress:
                 self._progress[suite] -= count * self._quanta[suite, device] / self._mix_units[suite]
@@ -319,9 +318,8 @@ class Dispatcher(WorkSource):
         able = {suite for suite, _ in self._solo}
         self._mix_units = {suite: count for suite, count in self._mix_units.items() if suite in able}
         self._progress = {suite: self._progress[suite] for suite in self._mix_units}
-        feeds = self._held.pop(device)
+        del self._held[device]
         self._rebalance(now_ns)
-        return feeds
 
     def _rebalance(self, now_ns: int) -> None:
         """Makes the plan again. It changes routes only if others are better, and keeps the old plan if none is
