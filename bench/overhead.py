@@ -29,7 +29,7 @@ from mixmark.harness.contracts.protocols import Array, Feed, Graph, Use
 from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker.load_generator import closed_loop, independent_feeds
+from mixmark.harness.worker.load_generator import closed_loop
 
 GOAL = 0.98
 PAIRS = 21  # pairs of blocks; fewer where a feed is longer than a block
@@ -227,7 +227,7 @@ def measure(suite_name: str, adapter_name: str, tier: str, batch: int) -> Overhe
 
         def harness_block() -> tuple[float, float]:
             begin = time.monotonic_ns()
-            done = closed_loop(runner, independent_feeds(feeds), limits)
+            done = closed_loop(runner, lambda *_: next(feeds), limits)
             wall = timestamps.units(done) * 1e9 / (time.monotonic_ns() - begin)
             return timestamps.throughput_per_s(done) or 0.0, wall
 

@@ -27,7 +27,7 @@ from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import Limits
 from mixmark.harness.contracts.seeds import poisson
 from mixmark.harness.judge.statistics import timestamps
-from mixmark.harness.worker.load_generator import independent_feeds, open_loop
+from mixmark.harness.worker.load_generator import open_loop
 
 SYSTEMS = ((0.0, 200.0), (0.005, 100.0))  # (seconds of a query, queries per second)
 PERCENTILES = (0.5, 0.9, 0.99)
@@ -53,7 +53,8 @@ class SleepingRunner:
 def ours(sleep_s: float, rate_per_s: float, queries: int, seed: int) -> list[float]:
     """Percentiles of the response time in ms, counted from the due time."""
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=10**12, min_feeds=queries)
-    done = open_loop(SleepingRunner(sleep_s), independent_feeds(feeds()), poisson(rate_per_s, seed), limits)
+    made = feeds()
+    done = open_loop(SleepingRunner(sleep_s), lambda *_: next(made), poisson(rate_per_s, seed), limits)
     ordered = np.sort(timestamps.latencies_ns(done))
     return [float(ordered[math.ceil(q * queries) - 1]) / 1e6 for q in PERCENTILES]
 

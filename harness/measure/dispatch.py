@@ -111,10 +111,20 @@ class WorkSource(ABC):
     """Hands out the feeds of a phase: by the plan, or as requests that a policy assigns. What a source does not say has
     no part in its phases."""
 
+    def __init__(self, loaded: Loaded) -> None:
+        self._placement, self._quanta = loaded.placement, dict(loaded.quanta)
+        self._mix_units = dict(loaded.mix_units)
+        self._finished: dict[str, float] = dict.fromkeys(loaded.mix_units, 0.0)
+
     @property
-    @abstractmethod
+    def units(self) -> Mapping[str, float]:
+        """The finished units of each suite."""
+        return self._finished
+
+    @property
     def mixes(self) -> float:
-        """The whole mixes that are finished."""
+        """The mixes that all suites with a device have finished."""
+        return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     @abstractmethod
     def begin(self, begin_ns: int) -> None:
@@ -133,7 +143,7 @@ class WorkSource(ABC):
         feed failed or exceeded its latency limit."""
 
     @abstractmethod
-    def lost(self, device: str, now_ns: int) -> object:
+    def lost(self, device: str, now_ns: int) -> None:
         """Records that the device is gone, and with it the feeds that it held."""
 
     @abstractmethod
@@ -141,8 +151,13 @@ class WorkSource(ABC):
         """The sums, for the display and for the coordinator of several hosts."""
 
     @abstractmethod
+    def _unfinished_s(self, now_ns: int) -> dict[str, float]:
+        """The work of each device on feeds that are not finished."""
+
     def surplus(self, now_ns: int) -> float:
-        """The fraction of all work that no mix counts yet. The phase may end when it is small."""
+        """The fraction of all work that no mix counts yet. The phase may end when it is small. See the function
+        `surplus`."""
+        return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
 
     def granted(self, grant: Grant, now_ns: int) -> None:
         """Takes over this host's part of a mix that several hosts run. Only the plan does that."""
@@ -183,24 +198,21 @@ class Dispatcher(WorkSource):
 
     def __init__(self, loaded: Loaded, plan: Planner) -> None:
         """Raises ValueError if the placement uses a pair that is not loaded."""
-        mix_units, placement = loaded.mix_units, loaded.placement
-        quanta, concurrency = loaded.quanta, loaded.concurrency
-        self._mix_units = dict(mix_units)
-        self._quanta, self._concurrency_of, self._plan = dict(quanta), dict(concurrency), plan
+        super().__init__(loaded)
+        placement, quanta, concurrency = loaded.placement, loaded.quanta, loaded.concurrency
+        self._concurrency_of, self._plan = dict(concurrency), plan
         self._concurrency = {device: most_at_once(concurrency, device) for _, device in quanta}
         rates = {(rate.suite, rate.device): rate for rate in placement.rates}
         self._solo = {pair: rate for pair, rate in rates.items() if pair in quanta}  # without those of lost devices
         unready = {pair for pair in _used(placement) if pair not in quanta}
         if unready:
             raise ValueError(f"planned, but not loaded: {', '.join(' on '.join(pair) for pair in sorted(unready))}")
-        self._finished: dict[str, float] = dict.fromkeys(mix_units, 0.0)
         self._in_flight: Counter[Pair] = Counter()
         self._held = dict.fromkeys(self._concurrency, 0)
-        self._progress = dict.fromkeys(mix_units, 0.0)  # in mixes, what is in flight included
+        self._progress = dict.fromkeys(loaded.mix_units, 0.0)  # in mixes, what is in flight included
         self._of_pair: dict[Pair, _Observed] = {}
         self._of_device: dict[str, _Observed] = {}
         self._last: dict[str, str] = {}
-        self._placement = placement
         self.begin(0)
         self._planned = dict.fromkeys(self._solo, 1.0)
         self._credit: Mapping[str, float] | None = None
@@ -210,16 +222,6 @@ class Dispatcher(WorkSource):
     def placement(self) -> Placement:
         """The plan as it is now."""
         return self._placement
-
-    @property
-    def units(self) -> Mapping[str, float]:
-        """The finished units of each suite."""
-        return self._finished
-
-    @property
-    def mixes(self) -> float:
-        """The mixes that all streams with a device have finished."""
-        return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     def begin(self, begin_ns: int) -> None:
         self._begin_ns = self._checked_ns = begin_ns
@@ -279,12 +281,7 @@ class Dispatcher(WorkSource):
             unfinished_s=self._unfinished_s(now_ns),
         )
 
-    def surplus(self, now_ns: int) -> float:
-        """See the function `surplus`."""
-        return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
-
     def _unfinished_s(self, now_ns: int) -> dict[str, float]:
-        """The work of each device on feeds that are not finished."""
         return {id: max(0, now_ns - self._busy_since_ns[id]) / 1e9 for id, held in self._held.items() if held}
 
     def granted(self, grant: Grant, now_ns: int) -> None:
@@ -310,8 +307,7 @@ class Dispatcher(WorkSource):
         held = sum(count * self._quanta[pair] for pair, count in self._in_flight.items() if pair[0] == suite)
         return self._finished.get(suite, 0.0) + held
 
-    def lost(self, device: str, now_ns: int) -> int:
-        """Records that the device is gone, and with it the feeds that it held. Returns their number."""
+    def lost(self, device: str, now_ns: int) -> None:
         for (suite, holder), count in self._in_flight.items():
             if holder == device and suite in self._progress:
                 self._progress[suite] -= count * self._quanta[suite, device] / self._mix_units[suite]
@@ -322,9 +318,8 @@ class Dispatcher(WorkSource):
         able = {suite for suite, _ in self._solo}
         self._mix_units = {suite: count for suite, count in self._mix_units.items() if suite in able}
         self._progress = {suite: self._progress[suite] for suite in self._mix_units}
-        feeds = self._held.pop(device)
+        del self._held[device]
         self._rebalance(now_ns)
-        return feeds
 
     def _rebalance(self, now_ns: int) -> None:
         """Makes the plan again. It changes routes only if others are better, and keeps the old plan if none is

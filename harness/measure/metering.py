@@ -104,15 +104,9 @@ class Meters:
         twice = [domain.id for domain in fresh if domain.id in known]
         missing = [source for source in sources if isinstance(source, Absent)]
         missing += [Absent(kind="meter", name=id, reason="another meter has a domain of this name") for id in twice]
-        self.absent += tuple(
-            Absent(
-                kind="meter",
-                name=_named(name, absent.name),
-                reason=plain(absent.reason, calls.MAX_REASON),
-                covers=absent.covers,
-            )
-            for absent in missing
-        )
+        for absent in missing:
+            words = {"name": _named(name, absent.name), "reason": plain(absent.reason, calls.MAX_REASON)}
+            self.absent += (Absent(kind="meter", covers=absent.covers, **words),)
         if taken := [domain for domain in fresh if domain.id not in known]:
             self.domains += tuple(taken)
             self._readers.append(_Reader(meter, taken))

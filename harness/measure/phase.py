@@ -222,11 +222,78 @@ class _Attended:
         """Loads suites one after the other."""
         for share in shares:
             with self._noting_errors(share):
-                name = str(self._phase.shares.index(share))
-                draft, worker = self._drafts[share.key], self._workers[_target(share)]
-                self._loaded[share.key] = _prepared(
-                    share, name, draft, self._equipment, worker, self.scratch, self._on_stage
-                )
+                self._loaded[share.key] = self._prepared(share)
+
+    def _prepared(self, share: Share) -> Part:
+        """Loads the share's suite and warms it up. Raises WorkerFailed."""
+        route, equipment, draft = share.route, self._equipment, self._drafts[share.key]
+        name, worker = str(self._phase.shares.index(share)), self._workers[_target(share)]
+        device, suite = equipment.devices[_target(share)], equipment.suite(route)
+        stage = partial(self._on_stage, share)
+        prepared = self._warm(share, name, stage)
+        batch = prepared.batch
+        draft.costs = () if route.hosted else tuple(suite.costs(route.precision, batch))
+        draft.feed_units = suite.units(batch)
+        return Part(
+            share=share,
+            name=name,
+            draft=draft,
+            worker=worker,
+            suite=suite,
+            batch=batch,
+            units=draft.feed_units,
+            concurrency=draft.concurrency,
+            timeout_s=equipment.timeout_s,
+            scratch=self.scratch,
+            stage=stage,
+            seed=lambda: equipment.drawn(share, "window"),
+            ahead=made_ahead(device, batch),
+            feed_ns=prepared.feed_ns,
+            cores=device.cores,
+            processes=prepared.processes,
+        )
+
+    def _warm(self, share: Share, name: str, stage: Callable[[str], None]) -> Prepared:
+        """Opens the share's suite, searches for the batch or the rate that the share leaves open, and warms up."""
+        route, limits, equipment = share.route, share.limits, self._equipment
+        draft, worker, device = (
+            self._drafts[share.key],
+            self._workers[_target(share)],
+            equipment.devices[_target(share)],
+        )
+        opened = worker.call(AdapterCalls.open, equipment.timeout_s, stage)(
+            key=name,
+            device=device.whole,
+            suite=equipment.choice(route),
+            precision=route.precision,
+            scenario=share.scenario,
+            free_bytes=_free_bytes(device),
+        )
+        draft.add_opened(opened)
+        longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
+        if share.scenario == "mixed":  # the parent ends the window, and its length says which phase it is
+            limits = limits.model_copy(update={"min_ns": 0, "max_ns": SECOND})
+        # per_stage: preparing a batch size has a stage and thus a time limit of its own
+        prepared = worker.call(AdapterCalls.prepare, longest_s, stage, per_stage=True)(
+            key=name,
+            scenario=share.scenario,
+            batch=share.batch,
+            rate_per_s=share.rate_per_s,
+            seed=equipment.drawn(share, "preparation"),
+            limits=limits,
+        )
+        draft.add_prepared(prepared)
+        _check_helpers(prepared.processes)
+        draft.helper_processes = _outside(prepared.processes)
+        worker.helpers = (*worker.helpers, *prepared.processes)
+        for what, asked, given in (
+            ("batch", share.batch, prepared.batch),
+            ("rate", share.rate_per_s, prepared.rate_per_s),
+        ):
+            if asked not in (None, given):
+                message = f"the worker prepared {what} {given}, and {what} {asked} was asked for"
+                raise WorkerFailed(Failure(kind="no result", message=message))
+        return prepared
 
     @contextlib.contextmanager
     def _noting_errors(self, share: Share) -> Iterator[None]:
@@ -259,88 +326,6 @@ class _Attended:
             if self._drafts[share.key].over:
                 found.append(self._drafts[share.key].record(facts_of_phase | {"peak_pss_bytes": peak_pss_bytes}))
         return found
-
-
-def _prepared(
-    share: Share,
-    name: str,
-    draft: RecordDraft,
-    equipment: Equipment,
-    worker: Worker,
-    scratch: Path,
-    on_stage: Callable[[Share, str], None],
-) -> Part:
-    """Loads the share's suite and warms it up. Raises WorkerFailed."""
-    route = share.route
-    device = equipment.devices[route.device, route.adapter]
-    suite = equipment.suite(route)
-
-    def stage(doing: str) -> None:
-        on_stage(share, doing)
-
-    prepared = _warm(share, name, draft, equipment, worker, stage)
-    batch = prepared.batch
-    draft.costs = () if route.hosted else tuple(suite.costs(route.precision, batch))
-    draft.feed_units = suite.units(batch)
-    return Part(
-        share=share,
-        name=name,
-        draft=draft,
-        worker=worker,
-        suite=suite,
-        batch=batch,
-        units=suite.units(batch),
-        concurrency=draft.concurrency,
-        timeout_s=equipment.timeout_s,
-        scratch=scratch,
-        stage=stage,
-        seed=lambda: equipment.drawn(share, "window"),
-        ahead=made_ahead(device, batch),
-        feed_ns=prepared.feed_ns,
-        cores=device.cores,
-        processes=prepared.processes,
-    )
-
-
-def _warm(
-    share: Share, name: str, draft: RecordDraft, equipment: Equipment, worker: Worker, stage: Callable[[str], None]
-) -> Prepared:
-    """Opens the share's suite, searches for the batch or the rate that the share leaves open, and warms up."""
-    route, limits = share.route, share.limits
-    device = equipment.devices[route.device, route.adapter]
-    opened = worker.call(AdapterCalls.open, equipment.timeout_s, stage)(
-        key=name,
-        device=device.whole,
-        suite=equipment.choice(route),
-        precision=route.precision,
-        scenario=share.scenario,
-        free_bytes=_free_bytes(device),
-    )
-    draft.add_opened(opened)
-    longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
-    if share.scenario == "mixed":  # the parent ends the window, and its length says which phase it is
-        limits = limits.model_copy(update={"min_ns": 0, "max_ns": SECOND})
-    # per_stage: preparing a batch size has a stage and thus a time limit of its own
-    prepared = worker.call(AdapterCalls.prepare, longest_s, stage, per_stage=True)(
-        key=name,
-        scenario=share.scenario,
-        batch=share.batch,
-        rate_per_s=share.rate_per_s,
-        seed=equipment.drawn(share, "preparation"),
-        limits=limits,
-    )
-    draft.add_prepared(prepared)
-    _check_helpers(prepared.processes)
-    draft.helper_processes = _outside(prepared.processes)
-    worker.helpers = (*worker.helpers, *prepared.processes)
-    for what, asked, given in (
-        ("batch", share.batch, prepared.batch),
-        ("rate", share.rate_per_s, prepared.rate_per_s),
-    ):
-        if asked not in (None, given):
-            message = f"the worker prepared {what} {given}, and {what} {asked} was asked for"
-            raise WorkerFailed(Failure(kind="no result", message=message))
-    return prepared
 
 
 def _check_helpers(pids: Sequence[int]) -> None:

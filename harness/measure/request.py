@@ -106,8 +106,6 @@ class PreparedRun:
     """The result folder."""
     experiments: Mapping[str, Any] = field(default_factory=dict)
     """What the experiments of the run prepared, by their names."""
-    bench: Workbench | None = None
-    """What was found where the command line names devices. None if no device was looked for yet."""
     clean: Worker | None = None
     """See `Auditor`."""
 
@@ -127,8 +125,11 @@ class MeasuredMachine:
 
 
 def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
-    """Checks all that can be checked without waiting for the machine. Devices are looked for only if the command line
-    names one. clean: see `Auditor`; it was started before, since plugins run here. Raises UsageError or ResultError."""
+    """Checks all that can be checked without waiting for the machine: no device is looked for, since another run may
+    be measured now. clean: see `Auditor`; it was started before, since plugins run here.
+
+    Raises UsageError or ResultError.
+    """
     request.check()
     resumed = _interrupted(request.resume) if request.resume else None
     if resumed:
@@ -163,12 +164,7 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     weights = {each.name: each.weights for each in suites.workloads}
     workloads = tuple(replace(each, weights=weights[each.name]) for each in workloads)
     run = PreparedRun(request, resumed, config, suites, workloads, mix, folder, clean=clean)
-    run = replace(run, experiments=_prepared(run))
-    if request.devices and not request.machines and not resumed:
-        bench = setup.prepare(config, suites, request.adapters, request.split_cpu)
-        bench.targets(request.devices)  # refuses a device that is not here
-        run = replace(run, bench=bench)
-    return run
+    return replace(run, experiments=_prepared(run))
 
 
 def _prepared(run: PreparedRun) -> dict[str, Any]:
@@ -216,7 +212,7 @@ def opened(run: PreparedRun, stack: ExitStack) -> MeasuredMachine:
     request = run.request
     if request.machines:
         return request.machines.open(run, stack)
-    bench = run.bench or setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
+    bench = setup.prepare(run.config, run.suites, request.adapters, request.split_cpu)
     devices = run.resumed.devices if run.resumed else bench.found.devices
     meters = Meters(Config(), devices, {})
     if not presets.of(request.preset, request.tier).bare:

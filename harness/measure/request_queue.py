@@ -19,7 +19,7 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.schema import Int64s, ServiceLimits
-from mixmark.harness.measure.dispatch import Handed, Loaded, Tally, WorkSource, most_at_once, surplus
+from mixmark.harness.measure.dispatch import Handed, Loaded, Tally, WorkSource, most_at_once
 from mixmark.harness.plugins.calls import error_text, error_with_line
 
 STUCK_NS = 10_000_000_000  # for which a policy may leave requests waiting while no device has anything to do
@@ -86,8 +86,8 @@ class RequestQueue(WorkSource):
         """limits: of a feed of each suite. due_ns: when the requests of each suite are due, from the begin of the
         phase; None if they do not arrive by time. units: in a request of each suite; by default the fewest. Raises
         PolicyFailed."""
+        super().__init__(loaded)
         mix_units, placement, quanta = loaded.mix_units, loaded.placement, loaded.quanta
-        self._placement, self._mix_units, self._quanta = placement, dict(mix_units), quanta
         self._due_ns, self._limits = due_ns, limits
         self._units = dict(units or request_units(quanta))
         self._seconds: dict[str, dict[str, float]] = {suite: {} for suite in mix_units}
@@ -103,7 +103,6 @@ class RequestQueue(WorkSource):
         self._given: dict[int, _Given] = {}
         self._coming: deque[tuple[int, str]] = deque()
         self._arrived = dict.fromkeys(mix_units, 0)
-        self._finished: dict[str, float] = dict.fromkeys(mix_units, 0.0)
         self._most = sum(each.concurrency + 1 for each in self._devices.values()) + len(mix_units)
         self._stuck_since_ns: int | None = None
         self._delays_ns: list[int] = []
@@ -112,10 +111,6 @@ class RequestQueue(WorkSource):
         if self._due_ns:
             due = self._due_ns.items()
             self._coming = deque(sorted((begin_ns + at, suite) for suite, at_ns in due for at in at_ns.tolist()))
-
-    @property
-    def mixes(self) -> float:
-        return min((self._finished[suite] / count for suite, count in self._mix_units.items()), default=0.0)
 
     def next_arrival_ns(self) -> int | None:
         return self._coming[0][0] if self._coming else None
@@ -186,10 +181,9 @@ class RequestQueue(WorkSource):
         """1 while a request that arrives is left, then 0. Without arrivals, a mixed phase's surplus by the plan."""
         if self._due_ns:
             return 1.0 if self._coming or self._waiting or self._given else 0.0
-        return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
+        return super().surplus(now_ns)
 
     def _unfinished_s(self, now_ns: int) -> dict[str, float]:
-        """The work of each device on feeds that are not finished."""
         return {id: max(0, now_ns - each.since_ns) / 1e9 for id, each in self._devices.items() if each.held}
 
     def _wait(self, suite: str, at_ns: int) -> None:

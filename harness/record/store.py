@@ -67,8 +67,6 @@ RESULTS = Path("results")
 JOURNAL, SUMMARY, SUMS = "journal.jsonl", "result.json", "SHA256SUMS"
 KEYS = {"records": ("key",), "meterings": ("phase",), "connections": ("phase", "host"), "phases": ("name",)}
 """The fields that identify a fact, by its kind."""
-ADDED = ("records", "meterings", "connections")
-"""The kinds of facts that the first line of a journal does not hold."""
 LINE_ENDS = "git does that with core.autocrlf: set `* -text` in .gitattributes, and check the folder out again"
 EDITED = "it was edited or damaged; copy the result folder again, or run again"
 ELSEWHERE = "choose another folder with --out"
@@ -234,8 +232,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
                 f"the disk of {path} has {filesize(free)} free, but the run needs {filesize(needs_bytes)}",
                 "free some space, or choose a folder on another disk with --out",
             )
-        first = header.model_copy(update={name: () for name in ADDED}).model_dump(mode="json")
-        append_line(path / JOURNAL, json.dumps(first, allow_nan=False).encode() + b"\n")
+        append_line(path / JOURNAL, json.dumps(header.model_dump(mode="json"), allow_nan=False).encode() + b"\n")
         sync_folder(path)
     return Store(path)
 

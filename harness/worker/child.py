@@ -248,7 +248,7 @@ class AdapterService(AdapterCalls):
                 loaded.runner,
                 lambda size: _untimed(loaded.suite, size, seed, "search"),
                 limits.search_ns,
-                lambda: _room(loaded.device),
+                lambda: memory.available_bytes() if loaded.device.in_host_memory else None,
                 units=loaded.suite.units,
                 threads=loaded.threads,
                 ahead=functools.partial(load_generator.made_ahead, loaded.device),
@@ -275,7 +275,7 @@ class AdapterService(AdapterCalls):
             rate_trials=rate_trials,
             feed_ns=feed_ns,
             facts=_facts(loaded.runner),
-            processes=_processes(loaded.runner),
+            processes=tuple(map(int, loaded.runner.processes)) if isinstance(loaded.runner, Helpers) else (),
         )
 
     def begin(self, *, key: str, pool: int, ahead: bool = False) -> None:
@@ -467,15 +467,6 @@ def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed
     return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(nonce, own), itertools.count()))
 
 
-def _hello() -> messages.Hello:
-    return messages.Hello(
-        mixmark=VERSION,
-        protocol=messages.PROTOCOL,
-        python=messages.python_version(),
-        packages=messages.package_versions(),
-    )
-
-
 def _compared(values: Mapping[int, float], problem: str = "") -> messages.OutputsCompared:
     return messages.OutputsCompared(
         feeds=tuple(values), values=tuple(values.values()), problem=problem, software=_software()
@@ -505,10 +496,6 @@ def _facts(runner: Runner) -> dict[str, str]:
     return {str(key): str(value) for key, value in runner.facts.items()}
 
 
-def _processes(runner: Runner) -> tuple[int, ...]:
-    return tuple(int(pid) for pid in runner.processes) if isinstance(runner, Helpers) else ()
-
-
 def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
     """Searches from half of a closed loop's rate. Raises WorkerFailed if the time is too short for the percentile."""
     limits = loaded.suite.latency
@@ -519,7 +506,7 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
     begin = clock.now_ns()
     once = bounds.model_copy(update={"min_ns": bounds.warmup_ns // 2, "max_ns": bounds.warmup_ns, "min_feeds": 1})
     first = _untimed(loaded.suite, 1, seed, "rate", next(trials_so_far))
-    closed = load_generator.closed_loop(loaded.runner, load_generator.independent_feeds(first), once, new_log=new_log)
+    closed = load_generator.closed_loop(loaded.runner, lambda *_: next(first), once, new_log=new_log)
     service_s = timestamps.in_flight_ns(closed) / len(closed) / 1e9
     needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
@@ -531,11 +518,13 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
 
     def keeps(rate_per_s: float) -> tuple[int, bool]:
         use = "rate", next(trials_so_far)
-        feeds = load_generator.independent_feeds(_untimed(loaded.suite, 1, seed, *use))
+        feeds = _untimed(loaded.suite, 1, seed, *use)
         arrivals = poisson(rate_per_s, seeds.derived(seed, *use, "arrivals"))
         threads = loaded.runner.concurrency
         try:
-            done = load_generator.open_loop(loaded.runner, feeds, arrivals, trial, threads=threads, new_log=new_log)
+            done = load_generator.open_loop(
+                loaded.runner, lambda *_: next(feeds), arrivals, trial, threads=threads, new_log=new_log
+            )
         except Overloaded:
             return 0, False
         return len(done), bool(timestamps.keeps_up(done, threads) and intervals.within_limits(done, limits))
@@ -545,10 +534,6 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
         message = f"no rate keeps the latency limits, down to {significant(trials[-1].rate_per_s)} feeds a second"
         raise WorkerFailed(Failure(kind="overloaded", message=message))
     return rate_per_s, trials
-
-
-def _room(device: Device) -> int | None:
-    return memory.available_bytes() if device.in_host_memory else None
 
 
 def needed_bytes(suite: Suite, precision: str) -> int:
@@ -581,15 +566,10 @@ def work(reader: BinaryIO, writer: BinaryIO, setup: messages.Setup) -> None:
     """Serves calls until the parent closes its end. The plugin is loaded at the first call."""
     interface, make = SERVED.get(setup.kind) or registry.kind_of(setup.kind).served
     parent = Channel(reader, writer, interface)
-    parent.send(_hello().model_dump_json().encode() + b"\n")
-    made: list[object] = []
-
-    def service() -> object:
-        if not made:
-            made.append(make(setup, parent))
-        return made[0]
-
-    serve(parent, service, parent.send)
+    python, packages = messages.python_version(), messages.package_versions()
+    hello = messages.Hello(mixmark=VERSION, protocol=messages.PROTOCOL, python=python, packages=packages)
+    parent.send(hello.model_dump_json().encode() + b"\n")
+    serve(parent, functools.cache(functools.partial(make, setup, parent)), parent.send)
 
 
 def _setup(text: str) -> messages.Setup:

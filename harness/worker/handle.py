@@ -289,19 +289,13 @@ class Worker:
         if self._process.out_of_memory():
             return Failure(kind="out of memory", message="the kernel killed the worker: out of memory")
         if status < 0:
-            cause = f"the worker was killed by {_signal_name(-status)} while {self._doing}"
+            name = next((each.name for each in signal.Signals if each == -status), f"signal {-status}")
+            cause = f"the worker was killed by {name} while {self._doing}"
         else:
             cause = f"the worker ended with exit code {status} while {self._doing}"
         last = last_line(self.log)
         hint = f"see {self.log.name}" + (f", whose last line is: {last}" if last else "")
         return Failure(kind="crashed", message=cause, hint=hint)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 def last_line(log: Path) -> str:

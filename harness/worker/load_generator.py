@@ -284,17 +284,6 @@ def chains(ahead: bool) -> int:
     return 2 if ahead else 1
 
 
-def independent_feeds(feeds: Iterator[Feed]) -> NextFeed:
-    """Feeds that do not depend on an output."""
-    lock = threading.Lock()
-
-    def feed(serial: int, previous: bytes) -> Feed:
-        with lock:
-            return next(feeds)
-
-    return feed
-
-
 def _in_threads(issue: Callable[[Sequence[FeedLog]], None], logs: Sequence[Sequence[FeedLog]]) -> Completions:
     """Runs an issue thread for each group of logs; a single group is run in this thread. Raises the error of the first
     group that has one."""

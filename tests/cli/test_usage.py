@@ -75,7 +75,6 @@ def test_misuse_is_refused_with_its_reason(shell: Shell, words: list[str], messa
     ("words", "message"),
     [
         (("run", "--adapter", "torhc"), "there is no adapter 'torhc'"),
-        (("run", "--adapter", ACME, "--device", "gpu:9"), "there is no device 'gpu:9'"),
         (("run", "--out", "used"), "used exists and is not an empty folder"),
         (("selftest", "--out", "used"), "used exists and is not an empty folder"),
     ],

@@ -28,27 +28,16 @@ DEVICE = Device(
 
 
 class Engine:
-    """A runner that brings its own runtime. compile_s: how long it takes to prepare each new batch size."""
+    """A runner that brings its own runtime."""
 
-    def __init__(self, mode: str, work_s: float, compile_s: float = 0.0) -> None:
+    def __init__(self, mode: str, work_s: float) -> None:
         self.mode = mode
         self.work_s = work_s
-        self.compile_s = compile_s
-        self.compiled: list[int] = []
         self.concurrency = {"two slots": 2, "no slots": 0, "endless slots": 10**9}.get(mode, 1)
         self.facts = {"engine": "acme 1"}
         self.processes: list[int] = []
 
-    def prepare(self, feed: Feed) -> None:
-        if self.compile_s and len(feed["x"]) not in self.compiled:
-            clock.sleep(self.compile_s)
-            self.compiled.append(len(feed["x"]))
-            self.facts["compiled"] = ",".join(map(str, self.compiled))
-
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        if self.compile_s and len(feed["x"]) not in self.compiled:
-            self.facts["late"] = "a feed compiled"
-        self.prepare(feed)
         if self.mode == "kill":
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.mode == "exit":
@@ -107,7 +96,7 @@ class Acme:
             raise RuntimeError("the device is gone")
         if "meets" in self.options:
             self._meet(device)
-        engine = Engine(self.mode, self.work_s, float(self.options.get("compile_s", 0)))
+        engine = Engine(self.mode, self.work_s)
         if "shows_use" in self.options:
             engine.facts["use"] = f"{use.scenario}, {f'{use.in_flight} in flight' if use.in_flight else 'all slots'}"
         if "helper" in self.options:

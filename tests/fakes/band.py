@@ -1,7 +1,8 @@
 """An adapter with as many devices as asked for, each as fast as asked for; the CPU's work is sleeping.
 
-options: `s.<device>.<suite>` seconds a sample; `parts.<device>`: the devices of a group, `a+b`; `die.<device>`,
-`raise.<device>`, `hang.<device>`: at which feed of a suite that happens; `says`: the text of the error.
+options: `s.<device>.<suite>` seconds a sample; `parts.<device>`: the devices of a group, `a+b`; `slots`: how many
+feeds a device takes at once; `die.<device>`, `raise.<device>`, `hang.<device>`: at which feed of a suite that happens;
+`says`: the text of the error.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from mixmark.harness.resources import clock
 
 
 class Player:
-    concurrency = 1
-
     def __init__(self, suite: str, device: str, options: Mapping[str, str]) -> None:
         self.facts = {"band": device}
+        self.concurrency = int(options.get("slots", 1))
         self.sample_s = float(options[f"s.{device}.{suite}"])
         self.says = options.get("says", "a string broke")
         self.ends = {how: int(options.get(f"{how}.{device}", 0)) for how in ("die", "raise", "hang")}

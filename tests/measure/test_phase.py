@@ -296,14 +296,3 @@ def test_the_processes_that_a_runner_names_count_as_ours(
 )
 def test_an_adapter_is_told_what_it_is_opened_for(folder: Path, inline: None, scenario: ScenarioName, use: str) -> None:
     assert attended(folder, equipment(mode="two slots", shows_use="true"), scenario).facts["use"] == use
-
-
-def test_a_batch_size_is_prepared_outside_of_the_window(folder: Path, inline: None) -> None:
-    """The engine compiles for 0.3 s a shape, of a search of 0.1 s."""
-    record = attended(folder, equipment(compile_s="0.3"), "offline")
-    assert record.batch is not None and record.batch > 1
-    assert sorted(map(int, record.facts["compiled"].split(","))) == [trial.batch for trial in record.trials]
-    done = record.completions
-    assert done is not None
-    assert "late" not in record.facts
-    assert os.path.exists(handed_at(folder, "one"))

@@ -286,15 +286,6 @@ def test_chosen_routes_are_measured_again_and_only_that_counts() -> None:
     assert mixed.placement.mixes_per_s == pytest.approx(0.25)
 
 
-def test_what_does_not_fit_beside_the_plan_is_not_loaded() -> None:
-    """The GPU holds one suite of the two, the plan gives it one."""
-    before = changed(solo(*DEVICES), "dlrm", "cpu:0", completions=closed_loop([[100]] * 4, 1000))
-    (mixed,) = later(before, gpu_0=4 << 30, host=60 << 30)
-    loaded = {(share.route.suite, task.device) for task in mixed.tasks for share in task.shares}
-    assert ("llm", "gpu:0") in loaded
-    assert ("dlrm", "gpu:0") not in loaded
-
-
 def test_only_what_a_plan_uses_is_measured_again() -> None:
     """The CPU is no good for one of the two."""
     before = solo(*DEVICES)

@@ -106,14 +106,6 @@ def test_a_result_comes_back_as_it_was(tmp_path: Path) -> None:
     assert same(store.open(tmp_path / "run" / "result.json"), whole)
 
 
-def test_a_crash_costs_one_cell(tmp_path: Path) -> None:
-    whole = small()
-    written(tmp_path, whole)
-    with (tmp_path / "journal.jsonl").open("ab") as journal:
-        journal.write(b'{"records": [{"key": "torn')
-    assert same(store.open(tmp_path), whole.model_copy(update={"finished": False}))
-
-
 def test_a_resumed_run_goes_on_behind_the_torn_line(tmp_path: Path) -> None:
     whole = small()
     written(tmp_path, whole)
@@ -156,16 +148,6 @@ def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path
     assert again.meterings[1].samples["rapl/intel-rapl:0"].values.tolist() == [5, 9], "the last one counts"
 
 
-def test_an_interrupted_result_is_continued_from_its_journal(tmp_path: Path) -> None:
-    whole = small()
-    keeper = store.create(tmp_path, header(whole))
-    keeper.append(whole.records[0])
-    keeper.finish(whole.model_copy(update={"records": whole.records[:1], "meterings": (), "finished": False}))
-    assert not (tmp_path / "result.json").exists()
-    store.resume(tmp_path).append(whole.records[1])
-    assert len(store.open(tmp_path).records) == 2
-
-
 def test_a_folder_in_use_is_left_alone(folder: Path) -> None:
     with pytest.raises(ResultError, match="not an empty folder"):
         store.create(folder, header(small()))
@@ -175,12 +157,6 @@ def test_a_disk_too_small_is_said_before_the_run(tmp_path: Path) -> None:
     with pytest.raises(ResultError, match="GB free, but the run needs"):
         store.create(tmp_path, header(small()), needs_bytes=1 << 60)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ResultError, match=r"cannot write results to .*file/run"):
-        store.create(tmp_path / "file" / "run", header(small()))
 
 
 FULL = """
@@ -292,16 +268,6 @@ def test_line_endings_that_were_changed_are_named(folder: Path) -> None:
     summary.write_bytes(whole.replace(b"\n", b"\r\n").replace(b"llm", b"lln", 1))
     with pytest.raises(ResultError, match="is damaged"):
         store.open(folder)
-
-
-def test_a_folder_that_is_removed_while_it_is_written_is_not_called_full(tmp_path: Path) -> None:
-    whole = small()
-    keeper = store.create(tmp_path / "run", header(whole))
-    (tmp_path / "run").rename(tmp_path / "moved")
-    with pytest.raises(ResultError) as gone:
-        keeper.append(whole.records[0])
-    assert gone.value.hint == "check that the path exists"
-    assert store.open(tmp_path / "moved").records == ()
 
 
 @pytest.mark.parametrize(

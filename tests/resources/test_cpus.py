@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,6 @@ import pytest
 from mixmark.harness.resources import cpus
 from tests.machine.test_counters import write
 from tests.machine.test_cpu_slices import machine
-from tests.marks import linux
-
-V1 = Path("/sys/fs/cgroup/cpu")
-ASKS = "import os; from mixmark.harness.resources.cpus import *; print(count(), cores(), thread_variables())"
 
 
 @pytest.fixture
@@ -80,25 +74,3 @@ def test_a_machine_that_reports_no_cores_has_at_most_one_a_thread(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
     monkeypatch.setattr("psutil.cpu_count", lambda logical=True: 3 if logical else 2)
     assert (cpus.count(tmp_path), cpus.cores(tmp_path)) == (3, 2)
-
-
-@pytest.fixture
-def half_a_cpu() -> Iterator[Path]:
-    """A control group of version 1 that may use half of a CPU."""
-    group = V1 / f"mixmark-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / "cpu.cfs_quota_us").write_text("50000")
-    except OSError:
-        pytest.skip("no control group can be made here")
-    yield group
-    group.rmdir()
-
-
-@linux
-@pytest.mark.skipif(len(cpus.usable()) < 2, reason="one hardware thread: a quota of one CPU limits nothing")
-def test_a_process_in_a_control_group_has_one_thread(half_a_cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    script = f"open({str(half_a_cpu / 'cgroup.procs')!r}, 'w').write('0'); {ASKS}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split(maxsplit=2) == ["1", "1", "{'OMP_NUM_THREADS': '1'}\n"]

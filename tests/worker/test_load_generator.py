@@ -23,7 +23,6 @@ from mixmark.harness.worker.load_generator import (
     NextFeed,
     closed_loop,
     host_array,
-    independent_feeds,
     made_ahead,
     open_loop,
     warm_up,
@@ -67,15 +66,16 @@ class Simulated(Engine):
 
 
 def numbered(making: int = 0) -> Iterator[Feed]:
-    serial = 0
-    while True:
+    def feed(serial: int) -> Feed:
         work(making)
-        yield {"x": np.array([serial])}
-        serial += 1
+        return {"x": np.array([serial])}
+
+    return map(feed, itertools.count())
 
 
 def given(making: int = 0) -> NextFeed:
-    return independent_feeds(numbered(making))
+    feeds = numbered(making)
+    return lambda serial, previous: next(feeds)
 
 
 def limits(**changes: Any) -> Limits:
@@ -356,21 +356,6 @@ def test_compiling_each_shape_does_not_change_the_batch_that_is_found(prepares: 
     assert compiled == {trial.batch for trial in plain.trials}
 
 
-def test_each_batch_size_is_prepared_once_before_its_first_feed() -> None:
-    seen: list[str] = []
-
-    class Preparing(Batched):
-        def prepare(self, feed: Feed) -> None:
-            seen.append(f"prepare {len(feed['x'])}")
-
-        def __call__(self, feed: Feed) -> Iterator[Array]:
-            seen.append(f"feed {len(feed['x'])}")
-            return super().__call__(feed)
-
-    best_batch(Preparing(0, 1000), batches, 3000)
-    assert seen == ["prepare 1", *["feed 1"] * 3]  # one for the preparation, and two of the turn
-
-
 class Streams:
     """A device of two streams; the second one takes half as long again. Threads come in pairs."""
 
@@ -481,11 +466,6 @@ def test_a_queue_that_grows_is_seen_before_a_limit_shows_it(gap_ns: int, concurr
     arrivals = itertools.count(gap_ns, gap_ns)
     done = open_loop(Simulated(50), given(), arrivals, limits(min_feeds=100))
     assert timestamps.keeps_up(done, concurrency) is kept_up
-
-
-def test_an_open_loop_waits_for_its_feeds_however_few_arrive() -> None:
-    arrivals = iter(range(0, 10**6, 1000))
-    assert len(open_loop(Simulated(50), given(), arrivals, limits(min_feeds=7))) == 7
 
 
 def test_a_queue_that_grows_is_given_up() -> None:

@@ -185,20 +185,11 @@ def policy(tmp_path: Path) -> Iterator[Callable[[str], PolicyProcess]]:
 
 
 def test_a_policy_sees_what_waits_in_the_order_of_arrival(inline: None, policy: Callable[[str], PolicyProcess]) -> None:
-    seen = "return waiting[-1], ' '.join(f'{r.number}' for r in waiting)"
-    chosen = policy(seen)
+    chosen = policy("return waiting[-1], f'{[each.number for each in waiting]} {self.seconds} {devices[0]} {now_ns}'")
     for numbers in ((0, 1), (0, 1), (1, 2, 3), (0, 3)):  # the request 0 waits again: its device was lost
         waiting = tuple(map(arrived, numbers))
-        assert chosen.choose(waiting, LOADS, 5) == (waiting[-1], " ".join(map(str, numbers)))
-
-
-def test_a_policy_knows_the_seconds_the_loads_and_the_time(
-    inline: None, policy: Callable[[str], PolicyProcess]
-) -> None:
-    chosen = policy("return waiting[0], f'{self.seconds} {devices[0]} {now_ns}'")
-    choice = chosen.choose((arrived(0),), LOADS, 5)
-    assert choice is not None
-    assert choice[1] == f"{ {'a': {'cpu:0': 0.5}} } {LOADS[0]} 5"
+        seen = f"{[*numbers]} { {'a': {'cpu:0': 0.5}} } {LOADS[0]} 5"
+        assert chosen.choose(waiting, LOADS, 5) == (waiting[-1], seen)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ class ConnectedProcess:
 
         with far_end:
             try:
-                orphans.start(started) if tracked else orphans.guard(started)
+                orphans.guard()
+                orphans.start(started) if tracked else started()
             except OSError:
                 self.channel.close()
                 raise

@@ -5,9 +5,7 @@ this one and not of init, so all descendants of a worker stay descendants of thi
 the system starts on a worker's request (systemd, cron, a container's daemon) is no descendant and is not found. Other
 systems have no subreaper: there only the descendants that a worker has when it is ended are found.
 
-Meanwhile this process is also non-dumpable: no process of the same user, except root's, can attach to it or read its
-memory, which holds the seeds of feeds. It stays so once a plugin that is no adapter had a process. What that left
-behind is not ended, and `machine.counters` counts its CPU time.
+What the process of a plugin that is no adapter left behind is not ended, and `machine.counters` counts its CPU time.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import psutil
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.resources.psutils import UNKNOWN, known
 
-PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
 GRACE_S = 2.0  # a process that notices its worker's end may end by itself for this long
 PATIENCE_S = 10.0  # after which a process that does not die of SIGKILL is given up
 POLL_S = 0.02
@@ -35,34 +33,24 @@ MAX_NAME = 40  # characters of a process's name
 _lock = threading.RLock()
 _living: dict[int, psutil.Process] = {}
 """The workers that were not ended yet, by process id."""
-_dumpable = 1
-_guarded = False
-"""Whether this process stays non-dumpable."""
+
+
+def guard() -> None:
+    """Makes this process non-dumpable, for good: no process of the same user, except root's, can attach to it or read
+    its memory, which holds the seeds of feeds."""
+    _prctl(PR_SET_DUMPABLE)
 
 
 def start(start_worker: Callable[[], int]) -> int:
     """Starts a worker while this process adopts orphans, and returns its process id. Its errors pass through."""
-    global _dumpable
     with _lock:
-        if not _living:
-            _dumpable = _prctl(PR_GET_DUMPABLE)
-            _prctl(PR_SET_CHILD_SUBREAPER, 1)
-            _prctl(PR_SET_DUMPABLE, 0)
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
             pid = start_worker()
             _living[pid] = psutil.Process(pid)  # it exists until it is waited for, also where it ended at once
             return pid
         finally:
             _release()
-
-
-def guard(start_process: Callable[[], int]) -> int:
-    """Starts a process that is no worker of an adapter, and makes this one non-dumpable for good."""
-    global _guarded
-    with _lock:
-        _guarded = True
-        _prctl(PR_SET_DUMPABLE, 0)
-        return start_process()
 
 
 def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple[str, ...]:
@@ -110,11 +98,9 @@ def end(pid: int, kill: Callable[[], None], spared: Iterable[int] = ()) -> tuple
 
 
 def _release() -> None:
-    """Restores this process's own state once no worker lives."""
+    """Adopts no orphans any more once no worker lives."""
     if not _living:
-        _prctl(PR_SET_CHILD_SUBREAPER, 0)
-        if not _guarded:
-            _prctl(PR_SET_DUMPABLE, _dumpable)
+        _prctl(PR_SET_CHILD_SUBREAPER)
 
 
 def _orphans(begun: float) -> list[psutil.Process]:
@@ -171,5 +157,6 @@ def _name(process: psutil.Process) -> str:
     return known(lambda: plain(process.name(), MAX_NAME), "?")
 
 
-def _prctl(option: int, value: int = 0) -> int:
-    return int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0)) if sys.platform == "linux" else 0
+def _prctl(option: int, value: int = 0) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
