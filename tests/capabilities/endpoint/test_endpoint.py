@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tomllib
 import traceback
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,15 +145,6 @@ def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
     with serving(closing) as (server, url), opened(url) as runner:
         assert [answer(runner, nonce) for nonce in (0, 1, 2)] == [right(0), right(1), right(2)]
         assert len(server.seen) == 3
-
-
-def test_an_answer_that_is_left_half_way_takes_its_connection_along() -> None:
-    with serving(servers.llamacpp) as (_, url), opened(url) as runner:
-        stream = runner(FEED(0))
-        next(stream)
-        assert isinstance(stream, Generator)
-        stream.close()
-        assert answer(runner, 1) == right(1)
 
 
 def test_a_server_that_is_not_pinned_is_no_part_of_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
