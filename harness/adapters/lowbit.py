@@ -89,7 +89,7 @@ def _row_scales(rows: Floats, bits: int) -> tuple[Floats, bool]:
     if (shared := _shared_scale(rows, bits)) is not None:
         return shared, True
     largest = _largest(rows)
-    scales = _coarse(largest, bits)
+    scales = _step(largest, 8 if bits == 4 else 127, bits)
     if not _find_steps(rows[:FIRST], largest[:FIRST], bits, scales[:FIRST]).any():
         return scales, False
     return scales, bool(_find_steps(rows, largest, bits, scales).all())
@@ -110,7 +110,8 @@ def _find_steps(rows: Floats, largest: Floats, bits: int, scales: Floats) -> npt
 
 def _shared_scale(rows: Floats, bits: int) -> Floats | None:
     """The common step of all rows, repeated for each row; None if there is none."""
-    peak = _peak(_largest(rows))
+    largest = _largest(rows)
+    peak = largest[[np.abs(largest).argmax()]]
     for steps in STEPS[bits]:
         scales = np.broadcast_to(_step(peak, steps, bits), len(rows))
         if _fits(rows[:1], scales[:1], bits).all() and _fits(rows, scales, bits).all():
@@ -130,25 +131,10 @@ def _largest(rows: Floats) -> Floats:
     return out
 
 
-def _peak(values: Floats) -> Floats:
-    """The value of the largest magnitude, [1]."""
-    return values[[np.abs(values).argmax()]]
-
-
 def _step(largest: Floats, steps: int, bits: int) -> Floats:
-    """The scale at which the largest value is `steps` steps; −8 instead of 8 in 4 bits, which have no 8."""
-    if bits == 4 and steps == 8:
-        return _not_zero(np.divide(largest, -8, dtype=np.float32))
-    return _not_zero(np.divide(np.abs(largest), steps, dtype=np.float32))
-
-
-def _coarse(largest: Floats, bits: int) -> Floats:
-    """The scale of rows without a step, from the largest value."""
-    return _step(largest, 8 if bits == 4 else 127, bits)
-
-
-def _not_zero(scales: Floats) -> Floats:
-    """The scales, with 1 for rows of zeros."""
+    """The scale at which the largest value is `steps` steps; −8, not 8, in 4 bits, which have no 8. 1 for zeros."""
+    negative = bits == 4 and steps == 8
+    scales: Floats = np.divide(largest if negative else np.abs(largest), -8 if negative else steps, dtype=np.float32)
     scales[scales == 0] = 1
     return scales
 

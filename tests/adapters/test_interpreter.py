@@ -250,13 +250,6 @@ def test_an_environment_without_mixmark_is_refused_with_what_to_install(tmp_path
     assert "lacks numpy" in why_absent()
 
 
-def test_an_interpreter_that_does_not_exist_is_named() -> None:
-    configured("/opt/acme/bin/python")
-    reason = why_absent()
-    assert "cannot start /opt/acme/bin/python: No such file" in reason
-    assert "[adapter.acme] python = … in mixmark.toml names the interpreter" in reason
-
-
 def test_an_adapter_that_is_not_there_either_is_named(complete: Environment) -> None:
     Path("mixmark.toml").write_text(f"[adapter.other]\npython = {json.dumps(str(complete.python))}\n")
     (reason,) = (each["reason"] for each in shown("devices", "--adapter", "other")["absent"])

@@ -110,14 +110,3 @@ def test_drawn_weights_are_exact_in_the_bits_of_their_class_and_not_in_fewer(bit
         assert np.abs(in_groups(weight, bits).integers).max() <= 64
         if weight.ndim > 1:
             assert in_groups(weight, 4).exact == (bits == 4), name
-
-
-def test_weights_of_sixteen_bits_are_rounded() -> None:
-    weights = Llm("smoke", {}).weights()
-    assert not in_groups(read_weight(weights, "model.embed_tokens.weight"), 8).exact
-
-
-def test_in_eight_bits_a_step_is_found_up_to_64_in_the_largest_value() -> None:
-    got = per_channel(np.array([[-63, 5, 62], [47, -46, 1]], np.float32) * np.float32(0.125))
-    assert got.exact
-    assert (got.integers.tolist(), got.scales.tolist()) == ([[-63, 5, 62], [47, -46, 1]], [0.125, 0.125])

@@ -61,12 +61,6 @@ def test_it_computes_what_torch_computes(runner: GraphRunner) -> None:
     computes_as_torch(runner, CPU_0)
 
 
-def test_it_says_where_weights_and_nodes_went(runner: GraphRunner) -> None:
-    assert runner.facts["weights of step"] == "inputs, bound once"
-    assert runner.facts["weights of see"] == "file, mapped while loading"
-    assert runner.facts["nodes of see"].startswith("CPUExecutionProvider ")
-
-
 def test_the_probe_writes_no_matrix_to_a_disk() -> None:
     with OnnxRuntime({}).open(CPU_0, Probe("smoke", {}), "fp32", ALONE) as runner:
         where = {what for name, what in runner.facts.items() if name.startswith("weights of ")}
@@ -79,6 +73,7 @@ def test_layers_choose_the_layout_of_their_weights_and_tables_are_not_copied() -
         session: Any = runner.session
         assert runner.facts["weights of rank"] == "file, mapped while loading"
         assert runner.facts["tables of rank"] == "inputs, bound once"
+        assert runner.facts["nodes of rank"].startswith("CPUExecutionProvider ")
         bound = {each.name for each in session._sessions["rank"].get_inputs()}
         tables = {name for name in bound if "t_cat_" in name}
         assert len(tables) == 26 and bound == tables | set(session._graphs["rank"].inputs)
@@ -169,12 +164,6 @@ def test_linear_layers_are_replaced_and_other_uses_of_their_weights_stay(tmp_pat
     assert names == layers | {"table.weight"}  # whose rows are looked up too
 
 
-@pytest.fixture
-def no_webgpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No plug-in is found by itself."""
-    monkeypatch.setattr(onnxruntime_devices, "PLUGINS", ())
-
-
 def plugged(provider: str, kind: str, device: int, name: str = "", **metadata: str) -> SimpleNamespace:
     """A device as onnxruntime lists it for a plug-in provider."""
     named = {"FULL_DEVICE_NAME": name} if name else {}
@@ -183,20 +172,32 @@ def plugged(provider: str, kind: str, device: int, name: str = "", **metadata: s
     return SimpleNamespace(ep_name=provider, ep_metadata=named, device=silicon)
 
 
-@pytest.mark.usefixtures("no_webgpu")
-def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+Plug = Callable[..., tuple[OnnxRuntime, list[SimpleNamespace]]]
+
+
+@pytest.fixture
+def plug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Plug:
+    """Returns an adapter with a plug-in of these devices, and the list of all that onnxruntime lists. No other plug-in
+    is found by itself."""
     import onnxruntime
 
+    monkeypatch.setattr(onnxruntime_devices, "PLUGINS", ())
     library = tmp_path / "libacme.so"
     library.touch()
-    known = [plugged("CPUExecutionProvider", "CPU", 0)]
+
+    def plug(*found: SimpleNamespace) -> tuple[OnnxRuntime, list[SimpleNamespace]]:
+        known = [plugged("CPUExecutionProvider", "CPU", 0)]
+        monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: known)
+        register = "register_execution_provider_library"
+        monkeypatch.setattr(onnxruntime, register, lambda name, path: known.extend(found))
+        return OnnxRuntime({"library": str(library)}), known
+
+    return plug
+
+
+def test_the_devices_of_a_plug_in_provider(plug: Plug) -> None:
     acme = [plugged("AcmeExecutionProvider", "NPU", 1, "Acme Topaz"), plugged("AcmeExecutionProvider", "GPU", 2)]
-    auto = [plugged("AcmeExecutionProvider.AUTO", "NPU", 1)]
-    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: known)
-    monkeypatch.setattr(
-        onnxruntime, "register_execution_provider_library", lambda name, path: known.extend([*acme, *auto])
-    )
-    adapter = OnnxRuntime({"library": str(library)})
+    adapter, known = plug(*acme, plugged("AcmeExecutionProvider.AUTO", "NPU", 1))
     for _ in range(2):  # a library registers once
         host, npu, gpu = adapter.discover()
         assert (host.id, host.offers("llm")) == ("cpu:0", ("fp32", "int8", "int4"))
@@ -207,27 +208,19 @@ def test_the_devices_of_a_plug_in_provider(monkeypatch: pytest.MonkeyPatch, tmp_
     assert {each.id: each.offers("llm") for each in adapter.discover()}["cpu:0"] == ("fp32",)
 
 
-@pytest.mark.usefixtures("no_webgpu")
 def test_a_gpu_of_a_plug_in_has_the_id_that_torch_and_the_meters_give_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    plug: Plug, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    import onnxruntime
-
     amd = tmp_path / "0000:03:00.0"
     amd.mkdir()
     (amd / "vendor").write_text("0x1002\n")
     (amd / "unique_id").write_text("90abcdef12345678\n")
     monkeypatch.setattr(adapter_devices, "SYSFS", tmp_path)
-    library = tmp_path / "libacme.so"
-    library.touch()
-    known = [plugged("CPUExecutionProvider", "CPU", 0)]
-    found = [
+    adapter, _ = plug(
         plugged("AcmeExecutionProvider", "GPU", 2, pci_bus_id="0000:03:00.0", Discrete="0"),
         plugged("AcmeExecutionProvider", "GPU", 3, pci_bus_id="0000:04:00.0"),
-    ]
-    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: known)
-    monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda name, path: known.extend(found))
-    _, integrated, other = OnnxRuntime({"library": str(library)}).discover()
+    )
+    _, integrated, other = adapter.discover()
     assert integrated.id == "gpu:GPU-39306162-6364-6566-3132-333435363738" and integrated.memory_pool == "host"
     assert (other.id, other.memory_pool) == ("gpu:acme1", "gpu:acme1"), "nothing tells its UUID"
 

@@ -21,24 +21,6 @@ CPU_0 = cpu(Torch({}))
 pytestmark = pytest.mark.slow
 
 
-def test_the_cpu_is_a_device_with_its_native_precisions() -> None:
-    device = CPU_0
-    assert (device.kind, device.memory_pool) == ("cpu", "host")
-    assert "fp32" in device.precisions
-    assert device.memory_bytes
-
-
-def test_a_suite_runs_and_says_how() -> None:
-    suite = Toy()
-    with Torch({"threads": "1"}).open(CPU_0, suite, "fp32", ALONE) as runner:
-        token, _, logits, sums = runner(suite.feeds(2, seed=1)(0))
-    assert (str(token.dtype), token.shape) == ("int64", (1,))
-    assert (str(logits.dtype), logits.shape) == ("float32", (2, 4))
-    assert sums.shape == (2, 16)
-    assert runner.facts["threads"] == "1"
-    assert runner.facts["dtype"] == "fp32"
-
-
 def test_weights_are_the_suites_and_graphs_share_them() -> None:
     suite = Toy()
     table = np.empty((32, 16), np.float32)

@@ -243,16 +243,6 @@ def smoke() -> tuple[Any, Network]:
     return suite, Network(suite)
 
 
-def test_distinct_feeds_give_distinct_images(smoke: tuple[Any, Network]) -> None:
-    suite, session = smoke
-    images = np.concatenate([session(feed) for feed in map(suite.feeds(2, seed=1), range(3))])
-    assert images.shape == (6, 3, 64, 64)
-    assert np.isfinite(images).all()
-    assert 0.1 < images.std() < 4
-    others = [(one, other) for one in range(6) for other in range(one)]
-    assert max(correlation(images[one], images[other]) for one, other in others) < 0.9
-
-
 @pytest.mark.parametrize("part", ["ids", "noise"])
 def test_the_image_depends_on_the_prompt_and_on_the_noise(smoke: tuple[Any, Network], part: str) -> None:
     suite, session = smoke
@@ -273,16 +263,6 @@ def answered(smoke: tuple[Any, Network]) -> list[tuple[Feed, Array]]:
     """Feeds of two prompts and their images in fp32."""
     suite, session = smoke
     return [(feed, session(feed)) for feed in map(suite.feeds(2, seed=1), range(2))]
-
-
-def test_the_reference_is_the_suite_itself_and_explains_itself(
-    smoke: tuple[Any, Network], answered: list[tuple[Feed, Array]]
-) -> None:
-    suite, _ = smoke
-    (_, image), _ = answered
-    assert suite.reference() is suite
-    assert suite.units(2) == len(image)
-    assert suite.quality(image, image) == 0
 
 
 def test_bf16_passes_the_gate(smoke: tuple[Any, Network], answered: list[tuple[Feed, Array]]) -> None:
@@ -370,18 +350,6 @@ def in_one_step(tier: str) -> Diffusion:
     suite = Diffusion(tier, {})
     suite.shape = replace(suite.shape, steps=1)
     return suite
-
-
-def test_the_server_tier_has_the_shapes_it_promises() -> None:
-    suite = in_one_step("server")
-    session = Shapes(suite)
-    (image,) = suite.infer(session, suite.feeds(1, seed=1)(0))
-    assert image.shape == (1, 3, 1024, 1024)
-    assert session.calls == [
-        ("encode", [(1, 2, 77, 2048), (1, 2, 1280)]),
-        ("denoise", [(1, 4, 128, 128), (1,)]),
-        ("decode", [(1, 3, 1024, 1024)]),
-    ]
 
 
 def test_each_step_is_counted() -> None:

@@ -244,12 +244,6 @@ def test_no_sum_of_two_rows_comes_back() -> None:
     assert len(seen) > 0.95 * 4 * 64  # but for pairs of the most popular rows
 
 
-def test_no_bag_comes_back() -> None:
-    one, other = map(Dlrm("smoke", {}).feeds(8192, seed=0), range(2))
-    for these, those in ((one["indices"].T, other["indices"].T), (one["dense"], other["dense"])):
-        assert not {row.tobytes() for row in these} & {row.tobytes() for row in those}
-
-
 @pytest.mark.parametrize(("rows", "lookups"), [(3, 5), (1000, 700), (200_000, 50_000)])
 def test_rows_touched_are_those_that_feeds_touch(rows: int, lookups: int) -> None:
     random = np.random.default_rng(0)

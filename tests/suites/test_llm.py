@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -12,30 +11,20 @@ import numpy as np
 import pytest
 
 from bench.separation import activations, integers
-from mixmark.harness.contracts.errors import Unsupported, WrongOutput
-from mixmark.harness.contracts.protocols import Array, Feed, Suite
-from mixmark.harness.contracts.schema import WeightClass
+from bench.separation.diffusion import replaced
+from mixmark.harness.contracts.errors import Unsupported
 from mixmark.suites.llm import LlamaShape, Llm
 from tests.fakes.audits import at_most
 from tests.marks import sweep
+from tests.suites.decoders import Audit, DecoderAudit, Eager, audited, judged, one_thread, test_a_cycle_is_seen  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
 torch = pytest.importorskip("torch")
-from bench.separation.networks import Network  # noqa: E402  (it needs torch)
 
 TINY = LlamaShape(
     3, 64, 4, 2, 96, 128, True, 8.0, tokens_in=24, tokens_out=8, head_dim=16, rope_theta=100.0, rope_original_context=64
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.inference_mode():
-        yield
-    torch.set_num_threads(threads)
 
 
 def step(shape: LlamaShape) -> Any:
@@ -51,15 +40,6 @@ def logits(network: Any, ids: Any, position: int, caches: list[Any]) -> Any:
 
 def caches(shape: LlamaShape) -> list[Any]:
     return [torch.zeros(shape.kv_heads, shape.context, shape.head_dim) for _ in range(2 * shape.layers)]
-
-
-class Eager(Network):
-    """A session on the suite's only module, with its synthetic weights."""
-
-    @property
-    def module(self) -> Any:
-        (module,) = self.modules.values()
-        return module
 
 
 def public(suite: Llm) -> Any:
@@ -154,110 +134,32 @@ def test_each_prompt_is_drawn_whole() -> None:
         Llm("smoke", {}).feeds(2, 0)(0)
 
 
-def cycle(tokens: Sequence[int]) -> int | None:
-    """The period below 32 with which the last 64 tokens repeat."""
-    return next((period for period in range(1, 32) if tokens[-64 + period :] == tokens[-64:-period]), None)
+class TestAudit(DecoderAudit):
+    suite = Llm
 
-
-def test_a_cycle_is_seen() -> None:
-    assert cycle([*range(100), *[5, 6, 7] * 30]) == 3
-    assert cycle([*range(100), 5, 5]) is None
-
-
-def test_outputs_cannot_be_guessed() -> None:
-    suite = Llm("smoke", {})
-    session = Eager(suite)
-    outputs = []
-    same = suite.feeds(1, 1)(0)["ids"][2:]
-    for begin in map(suite.feeds(1, 0), range(3)):
-        feed = {"ids": np.append(begin["ids"][:2], same)}  # prompts that differ in two tokens
-        yields = list(suite.infer(session, feed))
-        assert [len(units) for units in yields] == [1] * 128
-        outputs.append([int(units[0, 0]) for units in yields])
-    assert min(len(set(output)) for output in outputs) >= 90
-    assert {cycle(output) for output in outputs} == {None}
-    for one, other in itertools.combinations(outputs, 2):
-        assert np.mean(np.array(one) == np.array(other)) < 0.1  # even where two prompts differ in little
+    def rounding(self, network: Any, precision: str) -> Any:
+        return activations(network.module, precision)
 
 
 @pytest.fixture(scope="module")
-def audit() -> tuple[Llm, Eager, Eager, Feed]:
-    suite = Llm("smoke", {})
-    return suite, Eager(suite), Eager(suite.reference()), suite.feeds(1, 0)(0)
+def audit() -> Audit:
+    with torch.inference_mode():
+        return audited(Llm("smoke", {}))
 
 
-def judged(audit: tuple[Suite, Eager, Eager, Feed], output: Array) -> float:
+def test_fp16_passes_for_bf16_and_not_for_fp32(audit: Audit) -> None:
     suite, _, teacher, feed = audit
-    return suite.quality(output, teacher({**feed, "output": output}))
-
-
-def test_the_teacher_would_have_answered_the_same(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    suite, session, teacher, feed = audit
-    output = session(feed)
-    assert output.shape == (suite.units(1), 1 + suite.shape.width)
-    assert 0 < judged(audit, output) < 1e-5  # not 0: the order of the sums differs
-    assert teacher.suite.weights().names() == suite.weights().names()
-    with pytest.raises(Unsupported, match="no ONNX graph"):
-        teacher.suite.graphs()["teach"].onnx()
-
-
-@pytest.mark.parametrize("rounding", ["int8", "int8-tensor"])
-def test_int8_activations_pass_in_8_and_4_bits(audit: tuple[Llm, Eager, Eager, Feed], rounding: str) -> None:
-    suite, session, _, feed = audit
-    with activations(session.module, rounding):
-        value = judged(audit, session(feed))
-    assert at_most(suite, "bf16") < value < min(at_most(suite, "int8"), at_most(suite, "int4"))
-
-
-def test_bf16_passes(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    suite, _, _, feed = audit
-    assert judged(audit, Eager(suite, torch.bfloat16)(feed)) < at_most(suite, "bf16")
-
-
-def test_fp16_passes_for_bf16_and_not_for_fp32(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    suite, _, _, feed = audit
-    value = judged(audit, Eager(suite, torch.float16)(feed))
+    value = judged((suite, Eager(suite, torch.float16), teacher, feed))
     assert at_most(suite, "fp32") < value < at_most(suite, "bf16")
 
 
-def test_tokens_without_hidden_states_pass_as_int8_at_most(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
+def test_tokens_without_hidden_states_pass_as_int8_at_most(audit: Audit) -> None:
     suite, session, _, feed = audit
     tokens = session(feed)[:, 0].astype(np.int64)
     value = judged(audit, tokens)
     assert at_most(suite, "bf16") < value <= at_most(suite, "int8")
     tokens[77] = 7
     assert judged(audit, tokens) > at_most(suite, "int8")
-
-
-def worst_of_three(
-    audit: tuple[Suite, Eager, Eager, Feed], rounding: Callable[[Any, str], Any], precision: str
-) -> float:
-    """The worst value of three feeds whose activations are rounded."""
-    suite, session, teacher, _ = audit
-    with rounding(session.module, precision):
-        outputs = [(feed, session(feed)) for feed in map(suite.feeds(1, 0), range(3))]
-    return max(judged((suite, session, teacher, feed), output) for feed, output in outputs)
-
-
-def test_fp8_passes_and_rounds_much_more_than_bf16(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    """So it has a gate of its own. Whether a feed of it passes bf16's depends on the order of the processor's sums."""
-    bf16, fp8 = (worst_of_three(audit, activations, precision) for precision in ("bf16", "fp8"))
-    assert 5 * bf16 < fp8 < at_most(audit[0], "fp8")
-
-
-@pytest.mark.parametrize(
-    ("weight_class", "declared", "bits", "times"), [(16, "bf16", 8, 1.2), (16, "bf16", 4, 3), (8, "int8", 4, 3)]
-)
-def test_weights_of_fewer_bits_than_declared_fail(
-    weight_class: WeightClass, declared: str, bits: int, times: float
-) -> None:
-    suite = Llm("smoke", {}, weight_class)
-    session, feed = Eager(suite), suite.feeds(1, 0)(0)
-    for weight in session.module.state_dict().values():
-        weight.copy_(integers(weight, bits) if weight.dim() == 2 else weight)
-    output = session(feed)
-    audit = suite, session, Eager(suite.reference()), feed
-    assert judged(audit, output) > times * at_most(suite, declared)
 
 
 def test_weights_of_four_bits_lose_nothing_where_four_were_declared() -> None:
@@ -267,45 +169,11 @@ def test_weights_of_four_bits_lose_nothing_where_four_were_declared() -> None:
 
 
 @pytest.mark.parametrize("layer", sweep(*range(4)))
-def test_a_skipped_layer_fails(audit: tuple[Llm, Eager, Eager, Feed], layer: int) -> None:
-    suite, session, _, feed = audit
-    skipped = session.module.model.layers[layer]
-    skipped.forward = lambda x, *rest: x
-    output = session(feed)
-    del skipped.forward
-    assert judged(audit, output) > 3 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
-
-
-def test_what_was_not_computed_from_this_feed_fails(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    suite, session, _, feed = audit
-    output = session(feed)
-    other = session(suite.feeds(1, 0)(1))
-    one_made_up = output.copy()
-    one_made_up[77, 0] = 7
-    for wrong in (other, np.full_like(output, output[0]), np.concatenate((output[:96], output[:32])), one_made_up):
-        assert judged(audit, wrong) > at_most(suite, "int4")
-
-
-def test_what_is_no_output_is_told(audit: tuple[Llm, Eager, Eager, Feed]) -> None:
-    rows = np.ones((128, 257), np.float32)
-    rows[:, 0] = np.arange(128)
-    reference = np.ones((128, 256 + 4096), np.float32)
-
-    def moved(tokens: float) -> Array:
-        return rows + tokens * np.eye(1, 257, dtype=np.float32)
-
-    for wrong, complaint in (
-        (np.arange(128, dtype=np.int32), r"int32 \(128,\), but should be float32 \(128, 257\)"),
-        (np.arange(128) + 4000, "32 of 128 tokens"),
-        (rows[:, :256], r"\(128, 256\)"),
-        (moved(-1), "1 of 128 tokens are not in the vocabulary of 4096"),
-        (moved(4000), "32 of 128 tokens"),
-        (moved(0.5), "128 of 128 tokens"),
-    ):
-        with pytest.raises(WrongOutput, match=complaint):
-            audit[0].quality(wrong, reference)
-        with pytest.raises(WrongOutput, match=complaint):
-            judged(audit, wrong)
+def test_a_skipped_layer_fails(audit: Audit, layer: int) -> None:
+    suite, network, _, _ = audit
+    with replaced(network.modules["step"].model.layers[layer], "forward", lambda x, *rest: x):
+        value = judged(audit)
+    assert value > 3 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
 
 
 @pytest.mark.parametrize("tier", ["smoke", "edge"])

@@ -81,11 +81,6 @@ def test_it_equals_transformers_resnet(network: nn.Module) -> None:
     assert (ours_says - expected).abs().max() <= 1e-4 * expected.abs().max()
 
 
-def test_different_images_get_different_classes(network: nn.Module) -> None:
-    images = ResNet50("smoke", {}).feeds(32, seed=0)(0)["images"]
-    assert len(set(logits(network, images).argmax(1).tolist())) >= 16
-
-
 SUITE = ResNet50("smoke", {})
 FEED, NEXT = map(SUITE.feeds(8, seed=2), range(2))
 
@@ -102,11 +97,6 @@ def reference(network: nn.Module) -> Array:
 
 def passes(output: Array, reference: Array, declared: str = "fp8") -> bool:
     return SUITE.quality(output, reference) <= at_most(SUITE, declared)
-
-
-def test_the_reference_has_no_distance_to_itself(network: nn.Module, reference: Array) -> None:
-    assert len(output(network)) == SUITE.units(8) == len(reference) - 1
-    assert SUITE.quality(output(network), reference) < 1e-6
 
 
 def test_the_centre_is_the_same_for_every_feed(network: nn.Module, reference: Array) -> None:

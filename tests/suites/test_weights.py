@@ -112,15 +112,6 @@ def test_every_group_and_every_rest_of_class_16_sums_to_zero_up_to_its_rounding(
         assert (np.abs(drawn[:, whole:].sum(1)) <= rounding[:, whole:].sum(1) + 1e-6).all()
 
 
-@pytest.mark.parametrize("bits", CLASSES)
-def test_the_multisets_sum_to_zero(bits: WeightClass) -> None:
-    multiset = GRAINS[bits].multiset
-    if GRAINS[bits].pair_bits:  # the negatives follow from the magnitudes
-        assert len(multiset) == GROUP // 2 and multiset.min() >= 0
-    else:
-        assert len(multiset) == GROUP and multiset.sum(dtype=int) == 0
-
-
 def test_the_remainders_sum_to_zero() -> None:
     assert np.abs(GRAINS[4].multiset).max() == 8
     assert [int(remainder(n).sum()) for n in range(2, GROUP)] == [0] * (GROUP - 2)
@@ -177,15 +168,6 @@ def test_a_value_cannot_be_packed_into_the_bits_of_a_narrower_class(bits: Weight
     assert -(fractions * np.log2(fractions)).sum() > entropy_bits
 
 
-def test_what_rounds_pairs_alike_keeps_the_sum_of_a_row_of_class_8() -> None:
-    """So the scale of stock int8 shifts no channel; with class 16 it shifts each, which an audit sees."""
-    sums: tuple[tuple[WeightClass, bool], ...] = ((8, True), (16, False))
-    for bits, kept in sums:
-        weights = draw(40, 320, bits=bits)
-        scale = np.abs(weights).max(axis=1, keepdims=True) / 127
-        assert (np.abs((np.rint(weights / scale) * scale).sum(1)).max() < 1e-6) == kept
-
-
 @pytest.mark.parametrize("bits", CLASSES)
 def test_groups_are_not_alike_and_no_place_follows_from_the_others(bits: WeightClass) -> None:
     """Each place but one is free, so no pair of places has a constant sum."""
@@ -219,14 +201,6 @@ def test_threads_do_not_change_the_bits(shape: tuple[int, ...], bits: WeightClas
 def test_suite_name_and_seed_each_give_another_draw() -> None:
     draws: list[Floats] = [draw(4, 64), draw(4, 64, suite="dlrm"), draw(4, 64, name="v"), draw(4, 64, seed=1)]
     assert len({tensor.tobytes() for tensor in draws}) == len(draws)
-
-
-def test_a_rule_can_ask_for_constants() -> None:
-    specs = {"norm.weight": Spec((5,)), "proj.weight": Spec((2, 32))}
-    weights = Synthetic("llm", specs, lambda name, shape: 0.25 if name.startswith("norm") else Draw(), 4)
-    assert list(weights.names()) == list(specs)
-    assert read(weights, "norm.weight").tolist() == [0.25] * 5
-    assert len(np.unique(read(weights, "proj.weight"))) == 11
 
 
 def test_a_wrong_buffer_is_refused() -> None:

@@ -31,9 +31,9 @@ import numpy as np
 from mixmark.harness.adapters.devices import Place, cores, cpu, reached, threads_option
 from mixmark.harness.adapters.onnx_weights import fold, lift
 from mixmark.harness.adapters.openvino.models import StoredWeights, network, reshaped, uses
-from mixmark.harness.adapters.openvino.quantised import Rounding, WatchedSession
+from mixmark.harness.adapters.openvino.quantised import Rounding
 from mixmark.harness.contracts.errors import MixmarkError, PluginError
-from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Spec, Suite, Use
+from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 from mixmark.harness.plugins import install
 
@@ -106,6 +106,8 @@ class _OpenVinoSession:
         }
         self._compiled: dict[str, list[_Compiled]] = {name: [] for name in self._graphs}
         """Each graph's compiled shapes, in the order of their last use."""
+        self._watched: dict[str, Rounding] = {}
+        """The graphs whose inner tensors are noted."""
         self._compiling = Lock()
         self._config: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": HINTS[precision if precision in HINTS else place.device.precisions[0]],
@@ -122,24 +124,21 @@ class _OpenVinoSession:
 
     def _round(self, suite: Suite, how: IntegerProducts) -> None:
         """Makes networks multiply in 8 bits, at scales that are measured here."""
-        graphs, networks = self._graphs, self._networks
-        roundings = {name: Rounding(networks[name].model, how.throughout) for name in how.graphs}
-        for name, rounding in roundings.items():
-            watched = dict.fromkeys(rounding.outputs, Spec(()))
-            self._graphs = self._graphs | {name: replace(graphs[name], outputs={**graphs[name].outputs, **watched})}
-            self._networks = self._networks | {name: replace(networks[name], model=rounding.watched())}
-        session, feeds = WatchedSession(self, graphs, roundings), suite.feeds(1, SCALING_SEED)
-        config = self._config
+        networks, config, feeds = self._networks, self._config, suite.feeds(1, SCALING_SEED)
+        self._watched = {name: Rounding(networks[name].model, how.throughout) for name in how.graphs}
+        self._networks = networks | {
+            name: replace(networks[name], model=rounding.watched()) for name, rounding in self._watched.items()
+        }
         self._config = config | {"PERFORMANCE_HINT": "LATENCY"}  # with several streams the inner tensors would differ
         for nonce in range(how.feeds):
-            for _ in suite.infer(session, feeds(nonce)):
+            for _ in suite.infer(self, feeds(nonce)):
                 pass
         self._config = config
         self._forget()
-        self._graphs = graphs
         self._networks = networks | {
-            name: replace(networks[name], model=rounding.rounded()) for name, rounding in roundings.items()
+            name: replace(networks[name], model=rounding.rounded()) for name, rounding in self._watched.items()
         }
+        self._watched = {}
         if how.throughout:
             self._config["SNIPPETS_MODE"] = (
                 "DISABLE"  # else many sums become separate kernels instead of parts of convolutions
@@ -210,6 +209,10 @@ class _OpenVinoSession:
     def run(self, graph: str, *inputs: Array, state: _Request | None = None) -> Sequence[Array]:
         named = dict(zip(self._graphs[graph].inputs, inputs, strict=True))
         ready = self._ready(graph, [array.shape for array in inputs])
+        if rounding := self._watched.get(graph):
+            outputs = ready.run(named, [*self._graphs[graph].outputs, *rounding.outputs], state)
+            rounding.note(outputs[-len(rounding.outputs) :])
+            return outputs[: -len(rounding.outputs)]
         return ready.run(named, self._graphs[graph].outputs, state)
 
     def get(self, tensor: Array) -> Array:

@@ -7,13 +7,12 @@ such as the bytes of images, that power is the scale, and rounding is exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from mixmark.harness.contracts.protocols import Array, Graph, Session, State, Tensor
+from mixmark.harness.contracts.protocols import Array
 
 PRODUCTS = {"Convolution", "MatMul"}
 POOLS = {"MaxPool", "ReduceMean"}
@@ -109,28 +108,3 @@ def _tensors(model: Any, throughout: bool) -> list[Any]:
 
 def _key(tensor: Any) -> tuple[str, int]:
     return tensor.get_node().get_name(), tensor.get_index()
-
-
-@dataclass(frozen=True)
-class WatchedSession:
-    """A session that notes the ranges of the watched networks' tensors. graphs: the suite's graphs."""
-
-    session: Session
-    graphs: Mapping[str, Graph]
-    roundings: Mapping[str, Rounding]
-
-    def put(self, array: Array) -> Tensor:
-        return self.session.put(array)
-
-    def state(self, graph: str) -> State:
-        return self.session.state(graph)
-
-    def run(self, graph: str, *inputs: Tensor, state: State | None = None) -> Sequence[Tensor]:
-        outputs = self.session.run(graph, *inputs, state=state)
-        count = len(self.graphs[graph].outputs)
-        if graph in self.roundings:
-            self.roundings[graph].note(outputs[count:])
-        return outputs[:count]
-
-    def get(self, tensor: Tensor) -> Array:
-        return self.session.get(tensor)

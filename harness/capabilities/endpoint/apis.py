@@ -2,7 +2,6 @@
 
 llamacpp      /completion of llama.cpp's server: token ids in and out
 vllm          /v1/completions with return_token_ids, as vLLM and SGLang have it: token ids in and out
-completions   /v1/completions: text in and out
 chat          /v1/chat/completions: text in and out
 """
 
@@ -84,19 +83,9 @@ def _of_ids(choice: Mapping[str, Any]) -> Sequence[int]:
     return _ids(choice["token_ids"])
 
 
-def _of_text(choice: Mapping[str, Any]) -> Sequence[int]:
-    return (UNKNOWN,) if choice.get("text") else ()
-
-
 def _of_chat(choice: Mapping[str, Any]) -> Sequence[int]:
     delta = choice.get("delta") or {}
     return (UNKNOWN,) if any(delta.get(part) for part in ("content", "reasoning", "reasoning_content")) else ()
-
-
-def _text(ids: Sequence[int]) -> str:
-    """A prompt with about as many tokens as `ids` that no model finishes soon. Different ids give different prompts."""
-    numbers = " ".join(f"{id % 900 + 100}" for id in ids[: len(ids) // 2])
-    return f"Continue this list of random numbers. Write only numbers, and do not end: {numbers}"
 
 
 def _ids(value: object) -> Sequence[int]:
@@ -111,12 +100,11 @@ def _as_ids(ids: Sequence[int]) -> Mapping[str, object]:
     return {"prompt": ids}
 
 
-def _as_text(ids: Sequence[int]) -> Mapping[str, object]:
-    return {"prompt": _text(ids)}
-
-
 def _as_messages(ids: Sequence[int]) -> Mapping[str, object]:
-    return {"messages": [{"role": "user", "content": _text(ids)}]}
+    """A prompt with about as many tokens as `ids` that no model finishes soon. Different ids give different prompts."""
+    numbers = " ".join(f"{id % 900 + 100}" for id in ids[: len(ids) // 2])
+    text = f"Continue this list of random numbers. Write only numbers, and do not end: {numbers}"
+    return {"messages": [{"role": "user", "content": text}]}
 
 
 LLAMACPP = {
@@ -131,6 +119,5 @@ VLLM = {**OPENAI, "ignore_eos": True, "return_token_ids": True}
 APIS: Mapping[str, Api] = {
     "llamacpp": Api("/completion", False, _as_ids, "n_predict", LLAMACPP, _llamacpp),
     "vllm": Api("/completions", False, _as_ids, "max_tokens", VLLM, _openai(_of_ids)),
-    "completions": Api("/completions", True, _as_text, "max_tokens", OPENAI, _openai(_of_text)),
     "chat": Api("/chat/completions", True, _as_messages, "max_tokens", OPENAI, _openai(_of_chat)),
 }

@@ -14,7 +14,7 @@ from mixmark.harness.capabilities.pipelines.llm_parts import Decode, Part, Prefi
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Continues, Feed
 from mixmark.suites.llm import Llm
-from tests.suites.test_llm import Eager, one_thread  # noqa: F401  (a fixture)
+from tests.suites.decoders import Eager, one_thread  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.slow
 

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any
 
-import numpy as np
 import pytest
 
-from bench.separation import integers
 from mixmark.harness.capabilities import ssm
 from mixmark.harness.capabilities.ssm import Mamba2Shape, Ssm
-from mixmark.harness.contracts.errors import Unsupported, WrongOutput
-from mixmark.harness.contracts.protocols import Array, Feed
-from mixmark.harness.contracts.schema import WeightClass
 from tests.fakes.audits import at_most
-from tests.suites.test_llm import (  # noqa: F401  (one_thread is a fixture)
-    Eager,
-    cycle,
-    judged,
-    one_thread,
-    worst_of_three,
-)
+from tests.suites.decoders import Audit, DecoderAudit, Eager, audited, judged, one_thread  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.slow
 
@@ -153,85 +139,18 @@ def test_the_least_is_a_prefill_whose_last_layer_outputs_for_the_last_token_only
     assert prefill.min_flops == pytest.approx(prefill.flops - 31 * last - scan, rel=1e-9)
 
 
-def test_feeds_are_never_alike_and_come_again_from_the_same_seed() -> None:
-    def some(seed: int) -> list[bytes]:
-        return [feed["ids"].tobytes() for feed in map(Ssm("smoke", {}).feeds(1, seed), range(50))]
+class TestAudit(DecoderAudit):
+    suite = Ssm
+    longer = replace(ssm.SHAPES["smoke"], tokens_out=128)
 
-    assert len({*some(1), *some(2)}) == 100 and some(1) == some(1)
-    ids = Ssm("smoke", {}).feeds(1, 1)(0)["ids"]
-    assert ids.shape == (32,) and 0 <= ids.min() <= ids.max() < 4096
-    with pytest.raises(Unsupported, match="ssm has no batches"):
-        Ssm("smoke", {}).feeds(2, 0)
-
-
-def test_outputs_cannot_be_guessed() -> None:
-    suite = Ssm("smoke", {})
-    suite.shape = replace(suite.shape, tokens_out=128)
-    session = Eager(suite)
-    outputs = []
-    same = suite.feeds(1, 1)(0)["ids"][2:]
-    for begin in map(suite.feeds(1, 0), range(3)):
-        yields = list(suite.infer(session, {"ids": np.append(begin["ids"][:2], same)}))  # they differ in two tokens
-        assert [len(units) for units in yields] == [1] * 128
-        outputs.append([int(units[0, 0]) for units in yields])
-    assert min(len(set(output)) for output in outputs) >= 90
-    assert {cycle(output) for output in outputs} == {None}
-    for one, other in itertools.combinations(outputs, 2):
-        assert np.mean(np.array(one) == np.array(other)) < 0.1
-
-
-Audit = tuple[Ssm, Eager, Eager, Feed]
+    def rounding(self, network: Any, precision: str) -> Any:
+        return separation.rounding(network.module, precision=precision)
 
 
 @pytest.fixture(scope="module")
 def audit() -> Audit:
-    suite = Ssm("smoke", {})
-    return suite, Eager(suite), Eager(suite.reference()), suite.feeds(1, 0)(0)
-
-
-def changed(audit: Audit, change: separation.Change) -> float:
-    _, session, _, feed = audit
-    with change(session.module):
-        output = session(feed)
-    return judged(audit, output)
-
-
-def test_the_teacher_would_have_answered_the_same(audit: Audit) -> None:
-    suite, session, teacher, feed = audit
-    output = session(feed)
-    assert output.shape == (suite.units(1), 1 + suite.shape.width)
-    assert 0 < judged(audit, output) < 1e-5
-    assert teacher.suite.weights().names() == suite.weights().names()
-
-
-@pytest.mark.parametrize("precision", ["int8", "int8-tensor"])
-def test_int8_activations_pass_in_8_and_4_bits(audit: Audit, precision: str) -> None:
-    value = changed(audit, partial(separation.rounding, precision=precision))
-    assert value < min(at_most(audit[0], "int8"), at_most(audit[0], "int4"))
-
-
-def test_bf16_passes(audit: Audit) -> None:
-    suite, _, _, feed = audit
-    assert judged(audit, Eager(suite, torch.bfloat16)(feed)) < at_most(suite, "bf16")
-
-
-def test_fp8_passes_and_rounds_much_more_than_bf16(audit: Audit) -> None:
-    bf16, fp8 = (worst_of_three(audit, separation.rounding, precision) for precision in ("bf16", "fp8"))
-    assert 5 * bf16 < fp8 < at_most(audit[0], "fp8")
-
-
-@pytest.mark.parametrize(
-    ("weight_class", "declared", "bits", "times"), [(16, "bf16", 8, 1.2), (16, "bf16", 4, 2), (8, "int8", 4, 2)]
-)
-def test_weights_of_fewer_bits_than_declared_fail(
-    weight_class: WeightClass, declared: str, bits: int, times: float
-) -> None:
-    suite = Ssm("smoke", {}, weight_class)
-    session, feed = Eager(suite), suite.feeds(1, 0)(0)
-    for weight in session.module.state_dict().values():
-        weight.copy_(integers(weight, bits) if weight.dim() == 2 else weight)
-    output = session(feed)
-    assert judged((suite, session, Eager(suite.reference()), feed), output) > times * at_most(suite, declared)
+    with torch.inference_mode():
+        return audited(Ssm("smoke", {}))
 
 
 CHEATS = {
@@ -245,23 +164,7 @@ CHEATS = {
 
 @pytest.mark.parametrize("change", CHEATS.values(), ids=CHEATS)
 def test_what_is_left_out_fails(audit: Audit, change: separation.Change) -> None:
-    assert changed(audit, change) > 2 * max(at_most(audit[0], declared) for declared in ("bf16", "int8", "int4"))
-
-
-def test_what_was_not_computed_from_this_feed_fails(audit: Audit) -> None:
-    suite, session, _, feed = audit
-    output = session(feed)
-    other = session(suite.feeds(1, 0)(1))
-    half = session({"ids": feed["ids"][16:]})
-    one_made_up = output.copy()
-    one_made_up[17, 0] = 7
-    for wrong in (other, half, np.full_like(output, output[0]), one_made_up):
-        assert judged(audit, wrong) > at_most(suite, "int4")
-
-
-@pytest.mark.parametrize(
-    "broken", [lambda output: output[:31], lambda output: output + 4096, lambda output: output[:, 0]]
-)
-def test_what_is_no_output_is_told(audit: Audit, broken: Callable[[Array], Array]) -> None:
-    with pytest.raises(WrongOutput):
-        judged(audit, broken(np.zeros((32, 257), np.float32)))
+    suite, network, _, _ = audit
+    with change(network.modules["step"]):
+        value = judged(audit)
+    assert value > 2 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
