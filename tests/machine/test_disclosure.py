@@ -169,7 +169,7 @@ def test_the_commit_is_that_of_a_checkout_alone(tmp_path: Path) -> None:
     assert disclosure.git_commit(tmp_path) is None, "no commit yet"
     git("commit", "--allow-empty", "-m", "a")
     assert disclosure.git_commit(tmp_path) == git("rev-parse", "HEAD")
-    assert disclosure.CHECKOUT == Path(__file__).absolute().parents[2]
+    assert Path(__file__).absolute().parents[2] == disclosure.CHECKOUT
     (tmp_path / "site-packages").mkdir()
     assert disclosure.git_commit(tmp_path / "site-packages") is None
 
