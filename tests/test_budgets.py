@@ -15,7 +15,7 @@ import pytest
 from tests.test_imports import ROOMS, files
 
 BUDGETS = {
-    "contracts": 1325,
+    "contracts": 1240,
     "resources": 220,
     "plugins": 655,
     "plan": 940,
@@ -24,9 +24,9 @@ BUDGETS = {
     "meters": 690,
     "record": 500,
     "worker": 2385,
-    "machine": 1880,
+    "machine": 1725,
     "measure": 2885,
-    "cli": 1540,
+    "cli": 1340,
     "reporters": 2325,
     "suites": 2650,
 }

@@ -1,4 +1,4 @@
-"""The core imports no capability and names none, and capabilities do not import each other."""
+"""The core imports no capability and names none. That capabilities do not import each other, test_imports shows."""
 
 from __future__ import annotations
 
@@ -76,13 +76,6 @@ def test_no_file_of_the_core_imports_or_names_a_capability(capability: Path) -> 
         path for folder in ("harness", "suites", "reporters") for path in files(folder) if FOLDER not in path.parents
     ]
     assert {path: found for path in core if (found := violations(path, capability))} == {}
-
-
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda path: path.name)
-def test_no_capability_imports_another(capability: Path) -> None:
-    others = tuple(f"{PACKAGE}.{other.name}." for other in CAPABILITIES if other != capability)
-    for path in capability.rglob("*.py"):
-        assert not [name for name in imports(path) if f"{name}.".startswith(others)], path
 
 
 def test_an_import_and_each_kind_of_name_are_found(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The commands about meters: `mixmark meters` lists the energy sources and what they read."""
+"""The command `mixmark meters`: the energy sources, what they read, and how they follow a load."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
@@ -10,15 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli.options import (
-    ADAPTER,
-    CONFIG,
-    JSON,
-    WAIT_IDLE,
-    Seconds,
-    SectionedGroup,
-    refuse_before_subcommand,
-)
+from mixmark.harness.cli.machine_lock import reserve
+from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, Seconds
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table
 from mixmark.harness.contracts.numbers import duration, significant
 
@@ -31,22 +25,28 @@ CHART = 60  # columns of a source's chart
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-@click.group(cls=SectionedGroup, invoke_without_command=True)
+@click.command()
+@click.option(
+    "--load",
+    "load_s",
+    type=Seconds(min=2),
+    metavar="SECONDS",
+    help="Also load all CPUs for this long between two idle stretches as long, and show for each source whether it "
+    "follows, how late, how much it scatters, and whether two sources agree.",
+)
 @ADAPTER
 @CONFIG
 @JSON
-@click.pass_context
-def meters(context: click.Context, adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
+def meters(load_s: float | None, adapters: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """List the energy sources of this machine, what each covers and reads now, and how to enable the others.
 
     The sources are read for five seconds. The update period and the resolution are those seen in that time. Sources
     marked as counted add up to the energy of a run.
 
-    Example: mixmark meters
+    \b
+    Examples: mixmark meters
+              mixmark meters --load 10
     """
-    if context.invoked_subcommand:
-        refuse_before_subcommand(context)
-        return
     from mixmark.harness.judge.energy.reading import SHORT_WINDOWS
     from mixmark.harness.judge.energy.total import CLAIM, antichain, needed, rivals, unmetered
     from mixmark.harness.machine import config as configuration
@@ -56,8 +56,15 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
 
     configured = configuration.load(config)
     devices = setup.find_devices(adapters, configured).devices
-    with plugins_print_to_stderr(), metered(devices, adapters, configured) as found:
+    with ExitStack() as stack:
+        if load_s:
+            stack.enter_context(reserve(Path.cwd(), "smoke", None))
+        stack.enter_context(plugins_print_to_stderr())
+        found = stack.enter_context(metered(devices, adapters, configured))
         seen = meter_trial.live(found, LIVE_S)
+        if load_s and found.domains:
+            click.echo(f"Idle, all CPUs busy, idle: three times {load_s:g} seconds …", err=True)
+        tried, busy = meter_trial.trials(found, load_s, CHART) if load_s else ((), None)
     missing = (*found.absent, *map(_unconfigured, found.unconfigured))
     readable = {
         live.domain.id
@@ -73,7 +80,9 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     if as_json:
         domains = [_described(live, live.domain in chosen) for live in seen]
         absent = [source.model_dump() for source in missing]
-        print_json({"domains": domains, "boundary": boundary, "unmetered": list(unread), "absent": absent})
+        found_out = {"domains": domains, "boundary": boundary, "unmetered": list(unread), "absent": absent}
+        trial = {"tried": [_tried_as_json(each) for each in tried], "busy": busy and str(busy)}
+        print_json(found_out | (trial if load_s else {}))
         return
     head = ("energy source", "covers", "boundary", "method", "update period", "resolution", "power now", "status")
     rows = [_source_row(live, live.domain in chosen) for live in seen]
@@ -90,6 +99,15 @@ def meters(context: click.Context, adapters: tuple[str, ...], config: Path | Non
     if unread:
         click.echo(f"No energy source covers: {', '.join(unread)}")
     print_absent(missing)
+    if busy:
+        click.echo(
+            f"\nThis machine was busy while it should have been idle: other programs used {busy}. End them and try "
+            "again: idle power, scatter and lag below are not the meter's alone."
+        )
+    for each in tried:
+        click.echo("\n".join(_tried(each)))
+    for line in _disagreements(tried):
+        click.echo(line)
 
 
 def _unconfigured(name: str) -> Absent:
@@ -111,76 +129,8 @@ def _described(live: LiveReading, counted: bool) -> dict[str, Any]:
     }
 
 
-@meters.command("try")
-@click.argument("name", required=False, metavar="[NAME]")
-@click.option(
-    "--seconds",
-    type=Seconds(min=2),
-    default=10,
-    show_default=True,
-    help="Length of each of the three stretches: idle, all CPUs busy, idle.",
-)
-@WAIT_IDLE
-@CONFIG
-@JSON
-def try_(name: str | None, seconds: float, wait_idle_s: float | None, config: Path | None, as_json: bool) -> None:
-    """Try the energy sources against a load: do they follow it, how late, how much do they scatter, do they agree?
-
-    With a NAME, only the sources of that meter.
-
-    Example: mixmark meters try nvml
-    """
-    from mixmark.harness.cli.machine_lock import reserve
-    from mixmark.harness.contracts.errors import choose_by_name
-    from mixmark.harness.judge.energy.total import antichain, needed, unmetered
-    from mixmark.harness.machine import config as configuration
-    from mixmark.harness.machine import setup
-    from mixmark.harness.measure import meter_trial
-    from mixmark.harness.measure.metering import Meters
-    from mixmark.harness.plugins import registry
-
-    configured = configuration.load(config)
-    plugins = registry.find("meters")
-    if name is not None:
-        plugins = {each: plugins[each] for each in choose_by_name("meter", [name], plugins)}
-        configured = meter_trial.config_of(configured, name)
-    devices = setup.find_devices((), configured).devices
-    with (
-        reserve(Path.cwd(), "smoke", wait_idle_s),
-        plugins_print_to_stderr(),
-        Meters(configured, devices, plugins) as found,
-    ):
-        if found.domains and not as_json:
-            click.echo(f"Idle, all CPUs busy, idle: three times {seconds:g} seconds …", err=True)
-        tried, busy = meter_trial.trials(found, seconds, CHART)
-    readable = {each.domain.id for each in tried if each.response.full_watts is not None and not each.lost}
-    parts = needed(found.devices)
-    chosen = antichain(found.domains, readable, parts)
-    boundary = chosen[0].boundary if chosen and not unmetered(chosen, parts, found.absent) else None
-    missing = (*found.absent, *map(_unconfigured, found.unconfigured))
-    if as_json:
-        sources = [
-            {"domain": each.domain.model_dump(mode="json"), **asdict(each.response), "period_ns": each.period_ns}
-            for each in tried
-        ]
-        absent = [each.model_dump() for each in missing]
-        print_json({"sources": sources, "boundary": boundary, "busy": busy and str(busy), "absent": absent})
-        return
-    if busy:
-        click.echo(
-            f"This machine was busy while it should have been idle: other programs used {busy}. End them and try "
-            "again, or wait with --wait-idle 600: idle power, scatter and lag below are not the meter's alone."
-        )
-    for each in tried:
-        click.echo("\n".join(_tried(each)))
-    if tried:
-        told = f"with the boundary {boundary}" if boundary else "as not measured: some device has no source"
-        click.echo(f"\nA run would report its energy {told}.")
-        for line in _disagreements(tried):
-            click.echo(line)
-    else:
-        click.echo("There is no energy source: no meter can read anything on this machine.")
-    print_absent(missing)
+def _tried_as_json(each: MeterTrial) -> dict[str, Any]:
+    return {"domain": each.domain.id, **asdict(each.response), "period_ns": each.period_ns, "lost": each.lost}
 
 
 def _tried(each: MeterTrial) -> Iterator[str]:

@@ -25,16 +25,6 @@ ADAPTER = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def refuse_before_subcommand(context: click.Context) -> None:
-    """Refuses options that stand before a subcommand: they belong to the command itself, and would be ignored."""
-    from click.core import ParameterSource
-
-    for option in context.command.params:
-        if option.name and context.get_parameter_source(option.name) is not ParameterSource.DEFAULT:
-            named = f"{context.command_path} {context.invoked_subcommand}"
-            raise click.UsageError(f"{option.opts[0]} stands before {context.invoked_subcommand}: see {named} --help")
-
-
 class Number(click.FloatRange):
     """A number that can be reckoned with; see `contracts.toml`."""
 

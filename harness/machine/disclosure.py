@@ -24,7 +24,7 @@ from mixmark.harness.resources import cgroups, cpus, memory
 from mixmark.harness.resources.files import MAX_TEXT, ROOT, line, table, text
 from mixmark.harness.worker.messages import package_versions, python_version
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).absolute().parents[3]  # not resolved: mixmark/harness is a link to a folder beside it
 GIT_S = 10.0
 
 # Names, never patterns: nothing that could hold a secret may slip in.
@@ -97,9 +97,10 @@ def disclose(
 
 def git_commit(checkout: Path) -> str | None:
     """The commit that a checkout or worktree is at. None if this is no checkout, or git is not installed."""
-    if not (checkout / ".git").exists():  # the folder of installed packages may lie in somebody's repository
+    git = checkout / ".git"
+    if not git.exists():  # the folder of installed packages may lie in another repository
         return None
-    command = ["git", "-c", "safe.directory=*", "-C", str(checkout), "rev-parse", "HEAD"]
+    command = ["git", f"--git-dir={git}", "rev-parse", "HEAD"]  # as named, whatever GIT_DIR says and whoever owns it
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=GIT_S).stdout.strip()
     return None

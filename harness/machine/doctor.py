@@ -192,9 +192,7 @@ def watchable(state: Inspected) -> Found:
     blind = [what for what, value in known.items() if value is None]
     if not blind:
         return Found("ok", f"all disturbances can be observed: {', '.join(known)}")
-    # Red Hat's kernels count pressure only with this boot parameter; grubby is their tool.
-    fix = "sudo grubby --update-kernel=ALL --args=psi=1" if "memory pressure" in blind else ""
-    return Found("unknown", f"these disturbances cannot be observed here: {', '.join(blind)}", fix)
+    return Found("unknown", f"these disturbances cannot be observed here: {', '.join(blind)}")
 
 
 CHECKS: Mapping[str, Callable[[Inspected], Found]] = {

@@ -124,18 +124,12 @@ class Suites:
         known = dict.fromkeys(name for workload in self.workloads for name in workload.scenarios if name != "probe")
         choose_by_name("scenario", scenarios, known)
         chosen = [workload for workload in self.workloads if workload.name in names]
-        idle = [
-            workload for workload in chosen if asked and scenarios and set(scenarios).isdisjoint(workload.scenarios)
-        ]
-        lacking = [name for name in scenarios if not any(name in workload.scenarios for workload in chosen)]
+        idle = [each for each in chosen if asked and scenarios and set(scenarios).isdisjoint(each.scenarios)]
+        lacking = [name for name in scenarios if not any(name in each.scenarios for each in chosen)]
         if idle or lacking:
-            shown = idle or chosen
-            labels = [workload.name for workload in shown]
-            raise UsageError(
-                f"{' and '.join(labels)} {'has' if len(shown) == 1 else 'have'} no scenario "
-                f"{' or '.join(lacking or scenarios)}",
-                hint="; ".join(f"{workload.name} has {', '.join(workload.scenarios)}" for workload in shown),
-            )
+            first = (idle or chosen)[0]
+            none = f"{first.name} has no scenario {' or '.join(lacking or scenarios)}"
+            raise UsageError(none, hint=f"it has {', '.join(first.scenarios)}")
         return chosen
 
     @property

@@ -48,14 +48,12 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class CachedModel:
-    """A folder of the cache."""
+    """A folder of the cache, whole or with the suffix PART."""
 
     path: Path
     size_bytes: int
     used_s: float
     """The time of its last use, in seconds since 1970."""
-    whole: bool
-    """False for an entry that is being written, or whose writer was killed."""
 
 
 @contextmanager
@@ -154,7 +152,7 @@ def entries() -> list[CachedModel]:
     for path in root().glob("*"):
         with suppress(OSError):  # another process has just removed it
             used_s = (path / LOCK).stat().st_mtime
-            found.append(CachedModel(path, _size(path), used_s, not path.name.endswith(PART)))
+            found.append(CachedModel(path, _size(path), used_s))
     return sorted(found, key=lambda entry: -entry.used_s)
 
 

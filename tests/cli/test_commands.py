@@ -74,14 +74,6 @@ def test_wrong_outputs_and_contradictions_are_invalid_findings(shell: Shell) -> 
     assert "seed_random" in findings, "the seed was chosen"
 
 
-@pytest.mark.exhaustive
-def test_what_does_not_fit_is_not_run(shell: Shell) -> None:
-    (shell.folder / "mixmark.toml").write_text("[suite.null]\ngib = 1e6\n")
-    done = shell("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--out", "out")
-    assert outcomes(shell) == ["refused"]
-    assert done.returncode == 1, "nothing was measured"
-
-
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():

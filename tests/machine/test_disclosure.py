@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -161,12 +162,14 @@ def test_the_commit_is_that_of_a_checkout_alone(tmp_path: Path) -> None:
     def git(*words: str) -> str:
         author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         command = ["git", "-C", str(tmp_path), *author, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # of a hook
+        return subprocess.run(command, env=outside, capture_output=True, text=True, check=True).stdout.strip()
 
     git("init")
     assert disclosure.git_commit(tmp_path) is None, "no commit yet"
     git("commit", "--allow-empty", "-m", "a")
     assert disclosure.git_commit(tmp_path) == git("rev-parse", "HEAD")
+    assert Path(__file__).absolute().parents[2] == disclosure.CHECKOUT
     (tmp_path / "site-packages").mkdir()
     assert disclosure.git_commit(tmp_path / "site-packages") is None
 

@@ -8,7 +8,7 @@ from mixmark.harness.machine import sampling
 from mixmark.harness.machine.sampling import Watch
 from mixmark.harness.resources import clock
 from tests.fakes.clock import BEGIN_NS, JumpingClock
-from tests.machine.test_accelerators import WELL, found
+from tests.machine.test_accelerators import found
 from tests.machine.test_counters import SECOND, WORKER, Clock, quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
@@ -33,15 +33,6 @@ def test_a_watch_that_is_stopped_at_once_still_tells(tmp_path: Path) -> None:
     watched = Watch([WORKER], quiet(tmp_path), watchers={}).start().stop()
     [only] = watched.blocks
     assert only.begin_ns < only.end_ns and watched.absent == ()
-
-
-@pytest.mark.usefixtures("free")
-def test_a_watcher_that_fails_takes_only_its_own_states_along(tmp_path: Path) -> None:
-    watch = Watch([WORKER], quiet(tmp_path), watchers=found("Raising", "Onyx")).start()
-    clock.sleep(5.5)
-    watched = watch.stop()
-    assert [each.accelerators for each in watched.blocks[-2:]] == [(WELL,), (WELL,)]
-    assert [each.label for each in watched.absent] == ["watcher raising"]
 
 
 @pytest.mark.usefixtures("jumping_clock", "in_process")

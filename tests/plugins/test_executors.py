@@ -1,6 +1,9 @@
-"""Machines in place of this one: what cannot be measured there."""
+"""An experiment that serves the mix needs one, on this machine."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,8 +16,13 @@ SERVE_THE_MIX = [name for name, each in experiments.installed().items() if each.
 
 
 @pytest.mark.parametrize("name", SERVE_THE_MIX)
-def test_an_experiment_that_serves_the_mix_is_refused_on_other_machines(name: str) -> None:
-    request = RunRequest(tier="smoke", experiments={name: {}}, machines=Machines({}))
-    with pytest.raises(UsageError, match="runs or serves a mix on this machine") as raised:
-        prepare(request)
-    assert raised.value.hint == OTHER_MACHINES
+def test_an_experiment_that_serves_the_mix_is_refused_without_one_and_on_other_machines(name: str) -> None:
+    request = RunRequest(tier="smoke", experiments={name: {}})
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"machines": Machines({})}, OTHER_MACHINES),
+        ({"mix": "none"}, "it needs a mix"),
+    ]
+    for lacking, hint in cases:
+        with pytest.raises(UsageError, match="runs or serves a mix on this machine") as raised:
+            prepare(replace(request, **lacking))
+        assert raised.value.hint.startswith(hint)

@@ -156,34 +156,14 @@ def test_the_folder_of_a_killed_writer_is_never_taken_for_whole(root: Path) -> N
         child.kill()
         child.communicate()
         found = model_cache.entries()
-        unfinished += sum(not entry.whole for entry in found)
+        unfinished += sum(entry.path.suffix == model_cache.PART for entry in found)
         for entry in found:
-            assert not entry.whole or entry.size_bytes == 40
+            assert entry.path.suffix == model_cache.PART or entry.size_bytes == 40
         with model_cache.folder("a", 40, writing("mine")) as path:
             assert (path / "model").exists() or len(list(path.iterdir())) == 41
         assert all(model_cache.remove(entry) for entry in model_cache.entries())
         assert not [each for each in root.iterdir() if any(each.iterdir())], "an empty folder is used again"
     assert unfinished, "no child was killed in the middle: this test has seen nothing"
-
-
-def test_engines_are_kept_for_the_same_weights_and_device_only(tmp_path: Path) -> None:
-    """An engine may tell two models apart by their structure alone: other weights need a folder of their own."""
-    weights = tmp_path / "weights.safetensors"
-
-    def compiled(text: str, device: str = "npu:0") -> str:
-        suite = Null("smoke", {"weights": str(weights)})
-        with model_cache.engines(suite, "fp16", f"acme-1-{device}", 10) as folder:
-            assert folder is not None
-            (folder / "step").mkdir(exist_ok=True)
-            if not (folder / "step/engine").exists():
-                (folder / "step/engine").write_text(text)
-            return (folder / "step/engine").read_text()
-
-    weights.write_text("one")
-    assert [compiled("a"), compiled("b")] == ["a", "a"]
-    assert compiled("c", "npu:1") == "c"
-    weights.write_text("other")
-    assert compiled("d") == "d"
 
 
 def test_what_a_killed_process_left_of_its_engines_is_not_used(root: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from mixmark.harness.capabilities.caps import power_caps
 from mixmark.harness.capabilities.caps.experiment import Lowering
@@ -28,6 +29,7 @@ from mixmark.harness.capabilities.caps.power_caps import (
     recover,
     witnesses,
 )
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -353,3 +355,8 @@ def test_a_meter_bears_witness_if_it_is_of_no_limiters_package(monkeypatch: pyte
 
 def test_the_state_lies_where_every_user_sees_it() -> None:
     assert power_caps.STATE.parts[1] == "run"
+
+
+def test_caps_that_cannot_be_set_are_misuse() -> None:
+    done = CliRunner().invoke(main, ["run", "--power-cap", "0,50"])
+    assert (done.exit_code, "'0,50' is not a list of power caps" in done.stderr) == (2, True), done.stderr

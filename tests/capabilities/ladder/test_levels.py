@@ -7,9 +7,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, requests_ns
 from mixmark.harness.capabilities.ladder.load import Served, due_ns, load_at
+from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.schema import (
     Absent,
     Completions,
@@ -201,3 +203,9 @@ def test_what_was_asked_for_beside_the_mix_stands_before_its_picture() -> None:
     base = one_run(600.0)
     text = report.html(judge(with_ladder(base, *(level_of(base, level) for level in LEVELS))))
     assert text.index("all latency limits are kept up to") < text.index('<figure class="timeline')
+
+
+@pytest.mark.parametrize(("given", "words"), [("95", "nearer to it the queue"), ("half", "is not a list of levels")])
+def test_levels_that_cannot_be_offered_are_misuse(given: str, words: str) -> None:
+    done = CliRunner().invoke(main, ["run", "--ladder", given])
+    assert (done.exit_code, words in done.stderr) == (2, True), done.stderr

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.judge.assessment import judge
+from mixmark.harness.measure.request import RunRequest, prepare
 from mixmark.harness.plugins.experiments import installed
 from mixmark.harness.record import store
 from tests.capabilities.policies.test_policies import compared
@@ -45,3 +47,8 @@ def test_a_policy_that_fails_costs_its_own_phases_alone(duo: Shell) -> None:
     judged = judge(store.open(duo.folder / "out"))
     assert judged.score is not None and judged.score.mixes_per_hour is not None
     assert compared(judged)[0].gain is None
+
+
+def test_a_policy_that_does_not_exist_is_refused_before_anything_is_measured() -> None:
+    with pytest.raises(UsageError, match="there is no policy 'round-robbin'"):
+        prepare(RunRequest(tier="smoke", experiments={"policies": {"policies": ("round-robbin",)}}))
