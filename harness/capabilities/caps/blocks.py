@@ -12,10 +12,10 @@ from mixmark.reporters import charts, figures
 from mixmark.reporters.document import Chart, Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
-STATES = {True: "exceeded", False: "shown by a meter", None: "declared by its plugin"}
+STATES = {True: "exceeded", False: "shown by a meter", None: "not metered"}
 LACKS = {
     True: "a device drew more than its cap, so this cap does not count",
-    None: "its plugin declares this cap, so it does not count: no meter of another package shows what the devices drew",
+    None: "no meter shows what the devices drew, so this cap does not count",
 }
 
 

@@ -35,8 +35,7 @@ class PowerCaps(Experiment):
                     f"{limit.id} cannot be limited to {min(caps) * limit.watts:g} W of {limit.watts:g} W",
                     f"its driver takes {limit.least_watts:g} W and more: give a cap of {lowest} or more",
                 )
-        witnesses = power_caps.witnesses(limits, machine.bench.config.meter_pythons)
-        return Caps(caps=caps, limits=limits, witnesses=witnesses)
+        return Caps(caps=caps, limits=limits)
 
     def recover(self) -> Iterator[str]:
         for id in power_caps.recover():

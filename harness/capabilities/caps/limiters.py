@@ -11,11 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mixmark.harness.capabilities.caps.facts import PowerLimit
 
 ROOT = Path("/")
+
+
+class Limiter(Protocol):
+    """Reads and sets the power limits of devices. All methods but `limits` raise OSError."""
+
+    name: str
+
+    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
+        """The power limits of devices, by their ids. The id of a limit begins with the limiter's name and a slash, and
+        is the id of the domain that meters it, or the begin of it."""
+
+    def read(self, id: str) -> float:
+        """The limit in force, in watts."""
+
+    def write(self, id: str, watts: float) -> None:
+        """Sets the limit. `power_caps` reads it back."""
 
 
 class Packages:

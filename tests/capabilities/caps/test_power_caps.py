@@ -26,11 +26,8 @@ from mixmark.harness.capabilities.caps.power_caps import (
     find,
     lowered,
     recover,
-    witnesses,
 )
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 
 PACKAGE = "intel-rapl:0"
@@ -335,20 +332,6 @@ def test_a_gpu_is_limited_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert library.limit_mw == 700_000
     with pytest.raises(CapFailed, match="NVML: Invalid Argument"), lowered([found], 0.1, tmp_path / "state.json"):
         pytest.fail("it began without the cap")
-
-
-def test_a_meter_bears_witness_if_it_is_of_no_limiters_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with an interpreter of its own may be of any package."""
-    found: dict[str, dict[str, str]] = {
-        "limiters": {"rapl": "built in", "acme": "acme 1.0"},
-        "meters": {"rapl": "built in", "acme": "acme 1.0", "onyx": "onyx 2.0", "plug": "built in", "far": "far 1.0"},
-    }
-    monkeypatch.setattr(
-        registry, "find", lambda kind: {name: Plugin(kind, name, "", origin) for name, origin in found[kind].items()}
-    )
-    both = [PowerLimit(id=f"{name}/0", watts=100) for name in ("rapl", "acme")]
-    assert witnesses(both, ["plug.left", "far"]) == ("rapl", "onyx")
-    assert witnesses(both[:1], ()) == ("rapl", "acme", "onyx", "plug", "far")
 
 
 def test_the_state_lies_where_every_user_sees_it() -> None:
