@@ -126,11 +126,6 @@ def test_a_zone_that_does_not_say_its_name_may_be_a_socket(tmp_path: Path, name:
     assert [*absent] == ["rapl dram", "rapl intel-rapl:1 (intel-rapl:1)"]
 
 
-def test_an_amd_processor_counts_its_package_and_has_no_memory(tmp_path: Path) -> None:
-    domains, absent = found(tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"}, AMD))
-    assert [each.covers for each in domains.values()] == [("cpu:0",)] and not absent
-
-
 def hidden(root: Path) -> dict[str, tuple[str, ...]]:
     """What the machine announces and nothing can read, beside the devices."""
     absent = (each for each in Rapl({}, root).domains([CPU]) if isinstance(each, Absent))
@@ -172,11 +167,6 @@ def test_zones_of_one_name_are_not_added(tmp_path: Path) -> None:
     zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram", "intel-rapl:0:1": "dram"}
     domains, absent = found(tree(tmp_path / "memory", zones))
     assert [*domains] == ["rapl/intel-rapl:0"] and len(absent) == 2
-
-
-def test_a_name_of_several_lines_is_no_zone_of_ours(tmp_path: Path) -> None:
-    domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram\npackage-1"}))
-    assert [*domains] == ["rapl/intel-rapl:0"]
 
 
 def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:

@@ -248,14 +248,9 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], PhaseMeasured | None], str]] = {
         f"{BROKE}more than 65536 bytes without an end of line",
     ),
     "a line that is no message": (lambda host, phase: host.write(b"hello\n"), BROKE),
-    "a message that there is not": (lambda host, phase: host.write(b'{"Hello": {}}\n'), BROKE),
     "a file of another folder": (
         lambda host, phase: host.file("../../out/raw/solo1.npz", b"x"),
         f"{BROKE}no file is called '../../out/raw/solo1.npz'",
-    ),
-    "a file with an endless name": (
-        lambda host, phase: host.file("x" * 5000 + ".npz", b"x"),
-        f"{BROKE}no file is called 'xxxxx",
     ),
     "a part that is no base64": (
         lambda host, phase: host.call(LeaderCalls.file_part, name="solo1.npz", base64="#é"),
@@ -263,10 +258,6 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], PhaseMeasured | None], str]] = {
     ),
     "timestamps that have another hash": (
         lambda host, phase: host.measured(phase).model_copy(update={"sha256": {"solo1.npz": "0" * 64}}),
-        UNUSABLE,
-    ),
-    "no timestamps": (
-        lambda host, phase: host.measured(phase).model_copy(update={"sha256": {}}),
         UNUSABLE,
     ),
     "another share": (
@@ -277,20 +268,8 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], PhaseMeasured | None], str]] = {
         lambda host, phase: other(host, phase, fields={"phase": "solo9"}),
         f"{UNUSABLE}solo1 was not requested",
     ),
-    "another device": (
-        lambda host, phase: other(host, phase, {"route": solo("solo1", "npu:b").shares[0].route}),
-        f"{UNUSABLE}solo1 was not requested",
-    ),
-    "another run": (
-        lambda host, phase: other(host, phase, fields={"screening": True}),
-        f"{UNUSABLE}solo1 was not requested",
-    ),
     "nothing": (lambda host, phase: NO_RECORD, f"{UNUSABLE}solo1 is missing"),
     "no record": (lambda host, phase: NO_RECORD.model_copy(update={"records": ({"key": 1},)}), UNUSABLE),
-    "a reply to a ping that was not sent": (
-        lambda host, phase: host.write(calls.write_reply(AgentCalls.ping, (1, 1))),
-        f"{BROKE}a reply to a ping that was not sent",
-    ),
     "a stage of another": (
         lambda host, phase: host.call(LeaderCalls.stage, key="solo9", name="measuring"),
         f"{BROKE}a stage of a share that it does not measure",
