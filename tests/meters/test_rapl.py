@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,14 +196,14 @@ def test_dies_of_which_no_maker_documents_a_counter_are_refused(tmp_path: Path, 
 
 def test_without_permission_it_says_the_command_that_gives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"})
-    opened = os.open
+    read_text = Path.read_text
 
-    def guarded(path: Path, flags: int) -> int:  # root may read all, and so might whoever runs this test
-        if Path(path).name == "energy_uj":
+    def guarded(path: Path, *words: str, **more: str) -> str:  # root may read all, and so might whoever runs this test
+        if path.name == "energy_uj":
             raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, flags)
+        return read_text(path, *words, **more)
 
-    monkeypatch.setattr(os, "open", guarded)
+    monkeypatch.setattr(Path, "read_text", guarded)
     domains, absent = found(root)
     assert not domains
     reason = absent["rapl package-0 (intel-rapl:0)"]

@@ -17,7 +17,7 @@ from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.stages import Outlook, RunState
 from mixmark.harness.plugins.experiments import Attendant, Experiment
-from mixmark.reporters.document import Chart, Table
+from mixmark.reporters.document import Table
 
 
 class PowerCaps(Experiment):
@@ -65,9 +65,6 @@ class PowerCaps(Experiment):
 
     def table(self, judged: Assessment, figures: Frontier) -> Table:
         return blocks.table(figures)
-
-    def charts(self, judged: Assessment, figures: Frontier) -> Iterable[Chart]:
-        return blocks.charts_of(figures)
 
 
 class Lowering(Attendant):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mixmark.harness.capabilities.caps.facts import PowerLimit
+from mixmark.harness.meters.common import read_integer
 
 ROOT = Path("/")
 
@@ -51,11 +52,7 @@ class Packages:
                     yield PowerLimit(id=f"rapl/{zone.name}", watts=self.read(f"rapl/{zone.name}"))
 
     def read(self, id: str) -> float:
-        file = self._file(id)
-        try:
-            return int(file.read_text("ascii")) / 1e6
-        except ValueError as error:
-            raise OSError(f"{file}: {error}") from error
+        return read_integer(self._file(id)) / 1e6
 
     def write(self, id: str, watts: float) -> None:
         self._file(id).write_text(f"{round(watts * 1e6)}\n", "ascii")
