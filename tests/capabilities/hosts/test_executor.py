@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from mixmark.harness.capabilities.hosts import agents, launchers, messages, streams
+from mixmark.harness.capabilities.hosts import agents, messages, streams
 from mixmark.harness.capabilities.hosts.agents import Agents
 from mixmark.harness.capabilities.hosts.executor import Cluster
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls, PhaseMeasured
@@ -427,21 +427,3 @@ def test_a_mix_that_cannot_be_planned_says_why_and_its_late_messages_do_not_dist
         assert all(each.startswith("no device can run high") for each in failures(records).values())
         records, _ = measured(cluster, solo("solo1", "left/npu:a"))
         assert failures(records) == {}
-
-
-def test_agents_end_with_the_block_whatever_they_do(tmp_path: Path) -> None:
-    ended = threading.Event()
-
-    class Waiting(StandIn):
-        def serve(self) -> None:
-            super().serve()
-            ended.set()
-
-    class Leaving(StandInLauncher):
-        def end(self) -> None:
-            """It ends no agent: only their streams end."""
-
-    launcher = Leaving(tmp_path, {"left": Waiting()})
-    with pytest.raises(KeyboardInterrupt), Agents(launcher, [launchers.Host("left")], tmp_path):
-        raise KeyboardInterrupt
-    assert clock.wait(ended, 50)

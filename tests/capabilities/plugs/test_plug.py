@@ -254,7 +254,7 @@ def test_the_reading_that_is_meant_is_read(
         ("shelly", {STATUS: SWITCHES}, {"power": "switch:2.apower"}, 'known: power = "switch:0.apower"'),
         ("shelly", {STATUS: {"switch:0": {"apower": None}}}, {}, "no number for switch:0.apower: None"),
         ("shelly", {STATUS: {"switch:0": {"apower": True}}}, {}, "no number"),
-        ("shelly", {STATUS: {"switch:0": {"output": True}}}, {}, "has no meter"),
+        ("shelly", {STATUS: {"switch:0": {"output": True}}}, {}, "that the kind"),
         (
             "shelly",
             {STATUS: {"switch:0": {"apower": 0, "errors": ["power_meter_failure"]}}},
@@ -270,7 +270,7 @@ def test_the_reading_that_is_meant_is_read(
             {},
             "give user and password_env",
         ),
-        ("tasmota", {TASMOTA: {"StatusSNS": {"Time": "t"}}}, {}, "has no meter"),
+        ("tasmota", {TASMOTA: {"StatusSNS": {"Time": "t"}}}, {}, "that the kind"),
         ("homeassistant", {"/api/states/x": {"state": "unavailable", "attributes": {}}}, {}, "no value of it now"),
         ("json", {"/x": {"w": 10**400}}, {"path": "/x", "power": "w"}, "no number"),
     ],
