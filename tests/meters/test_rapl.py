@@ -37,26 +37,6 @@ def found(root: Path, *devices: Device) -> tuple[dict[str, Domain], dict[str, st
     return domains, {each.name: each.reason for each in answers if isinstance(each, Absent)}
 
 
-def test_packages_and_memory_are_taken_and_what_lies_inside_them_or_mirrors_them_is_not(tmp_path: Path) -> None:
-    zones = {
-        "intel-rapl:0": "package-0",
-        "intel-rapl:0:0": "core",
-        "intel-rapl:0:1": "uncore",
-        "intel-rapl:0:2": "dram",
-        "intel-rapl:1": "psys",
-        "intel-rapl-mmio:0": "package-0",
-    }
-    domains, absent = found(tree(tmp_path, zones))
-    assert {id: each.covers for id, each in domains.items()} == {
-        "rapl/intel-rapl:0": ("cpu:0",),
-        "rapl/intel-rapl:0:2": ("memory",),
-    }
-    assert not absent
-    package = domains["rapl/intel-rapl:0"]
-    assert (package.method, package.boundary, package.parent) == ("counter", "devices", None)
-    assert package.wrap_joules == RANGE_UJ / 1e6
-
-
 def test_packages_and_memory_count_once_through_every_wrap(tmp_path: Path) -> None:
     """A package of 180 W, and 120 W more or less in a sine of 11 s; 22.5 W of its memory. psys, core and the MMIO
     mirror count the same joules again. The counters wrap after half a minute."""

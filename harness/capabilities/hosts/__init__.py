@@ -12,7 +12,7 @@ progress and gets a grant (`coordinator`), and every second a ping of a few byte
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mixmark.harness.cli import complete
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins.executors import Machines
 
@@ -35,12 +34,6 @@ if TYPE_CHECKING:
     from mixmark.harness.plan.phases import Workload
 
 
-def _launchers() -> Iterable[str]:
-    from mixmark.harness.capabilities.hosts.launchers.choose import LAUNCHERS
-
-    return LAUNCHERS
-
-
 class SeveralHosts(Machines):
     options = (
         click.Option(
@@ -51,9 +44,8 @@ class SeveralHosts(Machines):
         ),
         click.Option(
             ["--launcher"],
-            metavar="NAME",
-            shell_complete=complete.names(_launchers),
-            help="What starts an agent on each host: local, ssh, slurm or ray.  [default: local]",
+            type=click.Choice(("local", "ssh", "slurm", "ray")),
+            help="What starts an agent on each host.  [default: local]",
         ),
         click.Option(
             ["--address"], metavar="ADDRESS", hide_input=True, help="Where a launcher such as ray finds its cluster."

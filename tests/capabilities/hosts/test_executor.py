@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,46 +186,6 @@ def test_no_host_is_given_up_because_the_leading_process_did_something_else(
         measured(cluster, solo("solo1", "left/npu:a"))
         clock.sleep(10 * agents.SILENT_S)
         assert cluster.pool_bytes(()).keys() == {"left/npu:a", "right/npu:a"}
-
-
-class Far(StandIn):
-    """Every line takes 50 ms, and none arrives while the link is cut."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.passes = threading.Event()
-        self.passes.set()
-
-    def send(self, line: bytes) -> None:
-        clock.sleep(0.05)
-        super().send(line)
-
-    def receive(self) -> bytes:
-        data = super().receive()
-        clock.sleep(0.05)
-        self.passes.wait()
-        return data
-
-    def mix(self, phase: Phase) -> None:
-        self.ready(phase)
-        self.grants.get()
-        self.passes.clear()
-        for _ in range(5):
-            self.progress(phase)
-            clock.sleep(0.2)
-        self.passes.set()
-        clock.sleep(2 * agents.SILENT_S)
-
-
-def test_a_link_of_50_ms_that_is_cut_for_a_second_and_comes_back_for_a_minute_loses_nothing(tmp_path: Path) -> None:
-    left = Far()
-    with led(tmp_path, left=left, right=StandIn()) as cluster:
-        records, connections = measured(cluster, mixed("left", "right"))
-    assert failures(records) == {} and len(records) == 4
-    (fitted,) = (each.clock for each in connections if each.host == "left")
-    assert fitted.bound_ns >= 50_000_000, "half of the shortest round trip"
-    offset_ns = fitted.offset_ns + fitted.drift * (clock.now_ns() - fitted.at_ns)
-    assert abs(offset_ns - left.ahead_ns) <= fitted.bound_ns
 
 
 BROKE = "its agent broke the protocol: "
