@@ -21,7 +21,7 @@ BUDGETS = {
     "plan": 980,
     "judge": 5165,
     "adapters": 2120,
-    "meters": 690,
+    "meters": 640,
     "record": 540,
     "worker": 2460,
     "machine": 1880,

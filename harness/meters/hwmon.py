@@ -132,7 +132,7 @@ def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sen
 
 
 def _grace(sensors: Sequence[Sensor], cpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """NVIDIA Grace's sockets, each with its memory, its CPU and its I/O. A module also holds a GPU, which NVML reads."""
+    """The sockets of NVIDIA Grace, each with its memory, its CPU and its I/O. NVML reads the GPU of a module."""
     sockets = sorted((each for each in sensors if GRACE.fullmatch(each.label)), key=lambda socket: socket.label)
     for place, socket in enumerate(sockets, 1):
         part = f"/{place}-of-{len(sockets)}" if len(sockets) > 1 else ""

@@ -243,8 +243,6 @@ def _refuse_contradictions(options: Mapping[str, str]) -> None:
     given = [name for name in SOURCES if name in options]
     if len(given) != 1:
         raise UsageError("the meter external reads one source", 'give path = "power.csv", or command = "read_my_meter"')
-    if "path" in options and "unit" in options and "column" not in options:
-        raise UsageError("the header of a log names the unit", "unit is for command, or with column")
     if not options.get("command", "x").strip():
         raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
     if "time" in options and "column" not in options:

@@ -95,9 +95,8 @@ class Program:
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - CHUNK))
         lines = decoded(self._errors.read()).strip().splitlines()
         said = f": {plain(lines[-1], REASON)}" if lines else ""
-        if code is None:
-            return f"it closed its output{said}"
-        return f"it was killed by signal {-code}{said}" if code < 0 else f"it ended with exit code {code}{said}"
+        how = "closed its output" if code is None else f"ended with exit code {code}"
+        return f"it {how}{said}"
 
 
 def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
