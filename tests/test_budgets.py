@@ -21,7 +21,7 @@ BUDGETS = {
     "plan": 940,
     "judge": 4810,
     "adapters": 2120,
-    "meters": 690,
+    "meters": 640,
     "record": 500,
     "worker": 2385,
     "machine": 1725,

@@ -17,8 +17,7 @@ These rules hold for all plugins:
 
 - **Processes.** An adapter runs in a worker process, a new one for each phase and each device. The harness generates
   feeds and audits with separate suite objects, never with the object that it gives to the adapter. A meter, watcher,
-  limiter, policy or suite of another package than Mixmark runs in a process of its own, never where Mixmark measures
-  and judges.
+  policy or suite of another package than Mixmark runs in a process of its own, never where Mixmark measures and judges.
 - **Threads.** One thread calls an adapter. If the concurrency of a runner is above 1, as many threads call the runner
   at the same time, and a session must support `put`, `run`, `get` and `state` from all threads.
 - **Errors.** `Unsupported` means that a measurement is not attempted, with the reason; it is no failure. `MemoryError`,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -36,12 +35,8 @@ def absent(name: str, reason: str, covers: tuple[str, ...] = ()) -> Absent:
 
 
 def read_integer(path: Path) -> int:
-    """The integer in a file, read faster than by Path.read_text. Raises OSError, also if it is not an integer."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        text = os.read(handle, 64)
-    finally:
-        os.close(handle)
+    """The integer in a file. Raises OSError, also if it is not an integer."""
+    text = path.read_text(errors="replace")
     try:
         return int(text)
     except ValueError:

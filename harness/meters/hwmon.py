@@ -30,8 +30,8 @@ SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"
 FILE = re.compile(r"(energy|power)(\d+)_(input|average)")
 KEY = re.compile(r"[A-Za-z0-9_.-]+/(energy|power)\d+")
 INTEL = ("xe", "i915")
-GRACE = re.compile(r"(Module|Grace) Power Socket (\d+)")
-INSIDE_GRACE = re.compile(r"(CPU|SysIO) Power Socket \d+")
+GRACE = re.compile(r"Grace Power Socket \d+")
+OF_GRACE = re.compile(r"(Module|Grace|CPU|SysIO) Power Socket \d+")
 MS = 1_000_000
 
 
@@ -81,7 +81,7 @@ class Hwmon:
         everything = all_ids(devices)
         chosen = [*self._chosen(sensors, everything)]
         rest = [sensor for sensor in sensors if sensor.key not in self._options]
-        chosen += [*_intel(rest, gpus), *_grace(rest, cpus, gpus), *_power_meters(rest, everything)]
+        chosen += [*_intel(rest, gpus), *_grace(rest, cpus), *_power_meters(rest, everything)]
         for sensor, domain in chosen:
             if isinstance(domain, Absent):
                 yield domain
@@ -125,39 +125,23 @@ def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sen
     card = next((sensor for sensor in energies if sensor.label == "card"), None)
     for sensor in energies:
         if len(cards) != 1 or len(xpus) != 1:
-            yield sensor, _unpaired(sensor, counted(len(cards), "Intel card"), counted(len(xpus), "device"))
+            several = f"{counted(len(cards), 'Intel card')} and {counted(len(xpus), 'device')}"
+            yield sensor, _unknown(sensor, f"{several}: their correspondence is not known")
         elif sensor.label in ("card", "pkg", ""):
             yield sensor, _domain(sensor, (xpus[0],), parent=card.id if card and sensor != card else None)
 
 
-def _grace(
-    sensors: Sequence[Sensor], cpus: Sequence[str], gpus: Sequence[str]
-) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """NVIDIA Grace. A module contains a GPU and a Grace socket; the socket contains its memory, its CPU and its I/O."""
-    found = [(sensor, match[1]) for sensor in sensors if (match := GRACE.fullmatch(sensor.label))]
-    modules = [sensor for sensor, kind in found if kind == "Module"]
-    sockets = [sensor for sensor, kind in found if kind == "Grace"]
-    alone = len(modules) == 1 and len(gpus) == 1
-    for module in modules:
-        if alone:
-            yield module, _domain(module, (gpus[0], *cpus, "memory"))
-        else:
-            yield module, _unpaired(module, counted(len(modules), "module"), counted(len(gpus), "GPU"))
-    for place, socket in enumerate(sorted(sockets, key=lambda socket: socket.label), 1):
+def _grace(sensors: Sequence[Sensor], cpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
+    """The sockets of NVIDIA Grace, each with its memory, its CPU and its I/O. NVML reads the GPU of a module."""
+    sockets = sorted((each for each in sensors if GRACE.fullmatch(each.label)), key=lambda socket: socket.label)
+    for place, socket in enumerate(sockets, 1):
         part = f"/{place}-of-{len(sockets)}" if len(sockets) > 1 else ""
-        covers = tuple(f"{id}{part}" for id in (*cpus, "memory"))
-        yield socket, _domain(socket, covers, parent=modules[0].id if alone else None)
+        yield socket, _domain(socket, tuple(f"{id}{part}" for id in (*cpus, "memory")))
 
 
 def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Iterator[tuple[Sensor, Domain | Absent]]:
     """ACPI's power meter, if there is exactly one and it does not report that it meters only a part."""
-    meters = [
-        sensor
-        for sensor in sensors
-        if sensor.chip == "power_meter"
-        and not GRACE.fullmatch(sensor.label)
-        and not INSIDE_GRACE.fullmatch(sensor.label)
-    ]
+    meters = [each for each in sensors if each.chip == "power_meter" and not OF_GRACE.fullmatch(each.label)]
     for meter in meters:
         folder = meter.file.parent
         if _text(folder / f"{meter.channel}_is_battery") == "1":
@@ -183,10 +167,6 @@ def _domain(sensor: Sensor, covers: tuple[str, ...], node: bool = False, parent:
 def _unknown(sensor: Sensor, why: str) -> Absent:
     declare = f'declare it in mixmark.toml, [meter.hwmon] "{sensor.key}" = "node" or devices'
     return absent(f"{sensor.key} {sensor.label}".strip(), f"{why}: {declare}")
-
-
-def _unpaired(sensor: Sensor, sensors: str, devices: str) -> Absent:
-    return _unknown(sensor, f"{sensors} and {devices}: their correspondence is not known")
 
 
 def _sensors(folder: Path) -> Iterator[Sensor]:

@@ -1,4 +1,4 @@
-"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher, a limiter or a suite.
+"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher or a suite.
 
 Each class serves the calls of its kind by the plugin's own methods. `plugin_process` is the parent's side.
 """

@@ -61,29 +61,20 @@ def test_of_two_intel_cards_nobody_says_which_is_which(tmp_path: Path) -> None:
     assert "2 Intel cards and 1 device:" in absent["i915/energy1"]
 
 
-def test_a_grace_socket_covers_its_processor_and_memory_and_the_module_the_gpu_too(tmp_path: Path) -> None:
+def test_a_grace_socket_covers_its_processor_and_memory(tmp_path: Path) -> None:
     for number, kind in enumerate(("Module", "Grace", "CPU", "SysIO")):
         socket(tmp_path, number, f"{kind} Power Socket 0")
     meter, domains, absent = found(tmp_path, CPU, HOPPER)
-    assert {id: (each.covers, each.parent) for id, each in domains.items()} == {
-        "hwmon/hwmon0/power1": (("gpu:GPU-5d1cae40", "cpu:0", "memory"), None),
-        "hwmon/hwmon1/power1": (("cpu:0", "memory"), "hwmon/hwmon0/power1"),
-    }
+    assert {id: each.covers for id, each in domains.items()} == {"hwmon/hwmon1/power1": ("cpu:0", "memory")}
     assert not absent
     grace = domains["hwmon/hwmon1/power1"]
     assert (grace.quantity, grace.method, grace.averaging_ns) == ("power", "integrated", 50_000_000)
     assert [sample.value for sample in meter.read(grace)] == [90.0]
-
-
-def test_four_modules_are_not_told_apart_but_their_sockets_add_up(tmp_path: Path) -> None:
-    for number in range(4):
-        socket(tmp_path, number, f"Module Power Socket {number}")
-        socket(tmp_path, number + 4, f"Grace Power Socket {number}")
-    _, domains, absent = found(tmp_path, CPU, HOPPER)
+    socket(tmp_path, 4, "Grace Power Socket 1")
+    _, domains, _ = found(tmp_path, CPU, HOPPER)
     assert [each.covers for each in domains.values()] == [
-        (f"cpu:0/{number}-of-4", f"memory/{number}-of-4") for number in (1, 2, 3, 4)
+        (f"cpu:0/{number}-of-2", f"memory/{number}-of-2") for number in (1, 2)
     ]
-    assert "4 modules and 1 GPU:" in " ".join(absent.values())
 
 
 def test_the_only_acpi_meter_is_that_of_the_node(tmp_path: Path) -> None:

@@ -144,20 +144,6 @@ def found(
     return meter, domains, {each.name: each.reason for each in answers if isinstance(each, Absent)}
 
 
-def test_the_fake_returns_what_nvml_returned_for_an_h200() -> None:
-    library = Library({ONE: REST})
-    for name, (status, milliwatts, _) in H200["fields"].items():
-        field, scope = map(int, name.split())
-        if (field, scope) in REST.fields:
-            [value] = library.nvmlDeviceGetFieldValues(REST, [(field, scope)])
-            assert (value.nvmlReturn, value.value.uiVal > 0) == (status, milliwatts > 0), name
-    assert (*H200["capability"], *H200["mig"]) == (*REST.capability, *library.nvmlDeviceGetMigMode(REST))
-    updates_ms, energies_mj = np.array([row[:2] for row in H200["rest"]]).T
-    updated = np.flatnonzero(np.diff(energies_mj)) + 1
-    assert np.diff(updates_ms[updated]).mean() == pytest.approx(100, abs=1)
-    assert np.diff(energies_mj[updated]) == pytest.approx(7800, rel=0.015), "78 W for 100 ms"
-
-
 def test_a_gpu_gives_its_counter_and_its_power_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library({ONE: REST, OTHER: REST})
     _, domains, absent = found(monkeypatch, library, CPU, gpu(ONE))
@@ -229,13 +215,6 @@ def test_power_comes_by_the_best_way_that_the_driver_knows(
     power = domains[f"nvml/{ONE}/power"]
     assert source in power.source
     assert power.averaging_ns == averaging_ns
-
-
-def test_before_volta_there_is_power_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    pascal = Card(usage_mw=recorded("rest", 3), capability=(6, 1))
-    _, domains, absent = found(monkeypatch, Library({ONE: pascal}), gpu(ONE))
-    assert [(each.quantity, each.parent) for each in domains.values()] == [("power", None)]
-    assert not absent
 
 
 def test_a_gpu_without_a_sensor_is_named_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:

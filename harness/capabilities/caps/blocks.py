@@ -8,14 +8,14 @@ from mixmark.harness.capabilities.caps.frontier import CappedRun, Frontier
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.energy.total import unmeasured
 from mixmark.harness.judge.mixed_run import ScoredRun
-from mixmark.reporters import charts, figures
-from mixmark.reporters.document import Chart, Table
+from mixmark.reporters import figures
+from mixmark.reporters.document import Table
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
-STATES = {True: "exceeded", False: "shown by a meter", None: "declared by its plugin"}
+STATES = {True: "exceeded", False: "shown by a meter", None: "not metered"}
 LACKS = {
     True: "a device drew more than its cap, so this cap does not count",
-    None: "its plugin declares this cap, so it does not count: no meter of another package shows what the devices drew",
+    None: "no meter shows what the devices drew, so this cap does not count",
 }
 
 
@@ -68,17 +68,3 @@ def _figures(run: ScoredRun) -> tuple[str, ...]:
         significant(run.mixes_per_kwh.estimate) if run.mixes_per_kwh else UNKNOWN,
         figures.prefixed(joules / run.mixes, "J") if joules is not None and run.mixes else UNKNOWN,
     )
-
-
-def charts_of(found: Frontier) -> list[Chart]:
-    """Charts of the mixes per hour and per kWh over the cap, where they are known."""
-    runs = [*((run.cap, run.run) for run in reversed(found.runs) if run.counts), (1.0, found.full)]
-    per_hour = [(cap * 100, run.mixes_per_hour.estimate) for cap, run in runs]
-    per_kwh = [(cap * 100, run.mixes_per_kwh.estimate) for cap, run in runs if run.mixes_per_kwh]
-    kinds = (("pace", "Throughput", per_hour, "mixes per hour"), ("gain", "Efficiency", per_kwh, "mixes per kWh"))
-    return [
-        Chart(title, charts.over_percent(f"cap-{key}", title, points, unit, significant, "power cap"))
-        for key, name, points, unit in kinds
-        for title in [f"{name} over the power cap"]
-        if len(points) > 1
-    ]

@@ -17,7 +17,7 @@ from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.stages import Outlook, RunState
 from mixmark.harness.plugins.experiments import Attendant, Experiment
-from mixmark.reporters.document import Chart, Table
+from mixmark.reporters.document import Table
 
 
 class PowerCaps(Experiment):
@@ -35,8 +35,7 @@ class PowerCaps(Experiment):
                     f"{limit.id} cannot be limited to {min(caps) * limit.watts:g} W of {limit.watts:g} W",
                     f"its driver takes {limit.least_watts:g} W and more: give a cap of {lowest} or more",
                 )
-        witnesses = power_caps.witnesses(limits, machine.bench.config.meter_pythons)
-        return Caps(caps=caps, limits=limits, witnesses=witnesses)
+        return Caps(caps=caps, limits=limits)
 
     def recover(self) -> Iterator[str]:
         for id in power_caps.recover():
@@ -66,9 +65,6 @@ class PowerCaps(Experiment):
 
     def table(self, judged: Assessment, figures: Frontier) -> Table:
         return blocks.table(figures)
-
-    def charts(self, judged: Assessment, figures: Frontier) -> Iterable[Chart]:
-        return blocks.charts_of(figures)
 
 
 class Lowering(Attendant):

@@ -1,16 +1,12 @@
-"""What a run keeps of power caps, and what a vendor's limiter does."""
+"""What a run keeps of power caps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
 from mixmark.harness.contracts.schema import Fact
-from mixmark.harness.plugins.registry import PluginKind
-from mixmark.harness.worker.messages import PluginCalls
-from mixmark.harness.worker.services import PluginService
 
 
 class PowerLimit(Fact):
@@ -30,8 +26,6 @@ class Caps(Fact):
     caps: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = ()
     """Fractions of the limits."""
     limits: tuple[PowerLimit, ...] = ()
-    witnesses: tuple[str, ...] = ()
-    """The meters that are of no package whose limiter sets one of the limits: what they read is not its word."""
 
 
 class Capped(Fact):
@@ -39,26 +33,3 @@ class Capped(Fact):
 
     cap: float = Field(gt=0, lt=1)
     """A fraction of the limits before the run."""
-
-
-class Limiter(Protocol):
-    """Reads and sets the power limits of a vendor's devices, for `mixmark run --power-cap`. The class is called without
-    arguments. All methods but `limits` raise OSError, and each may take 10 seconds."""
-
-    name: str
-
-    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
-        """The power limits of devices, by their ids. The id of a limit begins with the limiter's name and a slash."""
-
-    def read(self, id: str) -> float:
-        """The limit in force, in watts."""
-
-    def write(self, id: str, watts: float) -> None:
-        """Sets the limit. The harness reads it back."""
-
-
-class LimiterCalls(PluginCalls, Limiter, Protocol):
-    """The calls of a limiter's process."""
-
-
-KIND = PluginKind(("name", "limits", "read", "write"), LimiterCalls, PluginService)

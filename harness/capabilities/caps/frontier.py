@@ -23,8 +23,7 @@ class CappedRun:
     """The share of their limits that the power of the devices was limited to."""
     run: ScoredRun
     exceeded: bool | None
-    """Whether a device took more power than this cap. None if no meter of another package than the limiter's tells: the
-    cap is the limiter's word."""
+    """Whether a device took more power than this cap. None if no meter tells: the cap is its driver's word."""
 
     @property
     def counts(self) -> bool:
@@ -73,10 +72,10 @@ def frontier(judged: Assessment) -> Frontier | None:
 
 
 def _exceeds(cap: float, asked: Caps, domains: Sequence[Domain], readings: Mapping[str, EnergyReading]) -> bool | None:
-    """Whether a device drew more than its cap, by more than its meter may be off. None if no witness tells."""
+    """Whether a device drew more than its cap, by more than its meter may be off. None if no meter tells."""
     found: list[bool | None] = []
     for limit in asked.limits:
-        shown = [(domain, readings.get(domain.id)) for domain in domains if _shows(domain, limit.id, asked.witnesses)]
+        shown = [(domain, readings.get(domain.id)) for domain in domains if f"{domain.id}/".startswith(f"{limit.id}/")]
         fractions = [
             each.watts / (cap * limit.watts * (1 + SLACK + (each.edge_uncertainty or 0) + (domain.accuracy or 0)))
             for domain, each in shown
@@ -84,8 +83,3 @@ def _exceeds(cap: float, asked: Caps, domains: Sequence[Domain], readings: Mappi
         ]
         found.append(max(fractions) > 1 if fractions else None)
     return True if True in found else None if None in found else False
-
-
-def _shows(domain: Domain, limit: str, witnesses: Sequence[str]) -> bool:
-    """Whether a witness reads the power of a limit's device there."""
-    return (domain.id == limit or domain.id.startswith(f"{limit}/")) and domain.meter in witnesses

@@ -11,11 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mixmark.harness.capabilities.caps.facts import PowerLimit
+from mixmark.harness.meters.common import read_integer
 
 ROOT = Path("/")
+
+
+class Limiter(Protocol):
+    """Reads and sets the power limits of devices. All methods but `limits` raise OSError."""
+
+    name: str
+
+    def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
+        """The power limits of devices, by their ids. The id of a limit begins with the limiter's name and a slash, and
+        is the id of the domain that meters it, or the begin of it."""
+
+    def read(self, id: str) -> float:
+        """The limit in force, in watts."""
+
+    def write(self, id: str, watts: float) -> None:
+        """Sets the limit. `power_caps` reads it back."""
 
 
 class Packages:
@@ -35,11 +52,7 @@ class Packages:
                     yield PowerLimit(id=f"rapl/{zone.name}", watts=self.read(f"rapl/{zone.name}"))
 
     def read(self, id: str) -> float:
-        file = self._file(id)
-        try:
-            return int(file.read_text("ascii")) / 1e6
-        except ValueError as error:
-            raise OSError(f"{file}: {error}") from error
+        return read_integer(self._file(id)) / 1e6
 
     def write(self, id: str, watts: float) -> None:
         self._file(id).write_text(f"{round(watts * 1e6)}\n", "ascii")

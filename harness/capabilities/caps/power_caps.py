@@ -11,36 +11,35 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
-from mixmark.harness.capabilities.caps.facts import KIND, Limiter, PowerLimit
+from mixmark.harness.capabilities.caps.facts import PowerLimit
+from mixmark.harness.capabilities.caps.limiters import Gpus, Limiter, Packages
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.contracts.schema import BUILT_IN
 from mixmark.harness.machine.sampling import INTERVAL_S
-from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
-from mixmark.harness.worker.plugin_process import PluginProxy
 
 STATE = Path("/run/mixmark/power-limits.json")
 """One file for all users: whoever measures next must learn that a limit was left lowered. It ends with a restart of the
 machine, as a lowered limit does."""
 SLACK = 0.01  # of a limit: drivers round to steps of an eighth of a watt and more
 ATTEMPTS = 3
-LIMIT_S = 10.0  # a driver may have to wake its device
 
 
 @dataclass(frozen=True)
 class Control:
-    """A limit of power, and the plugin that sets it."""
+    """A limit of power, and what sets it."""
 
     limit: PowerLimit
     limiter: Limiter
+
+    def at(self, watts: float) -> Control:
+        """The same with another limit."""
+        return Control(self.limit.model_copy(update={"watts": watts}), self.limiter)
 
     def read(self) -> float:
         """In watts. Raises OSError."""
@@ -59,21 +58,10 @@ class LimitLeft(MixmarkError):
     """A limit could not be restored."""
 
 
-def limiter_of(plugin: Plugin) -> Limiter:
-    """Raises PluginError."""
-    limits_s = dict.fromkeys(KIND.members[1:], LIMIT_S)
-    made: Any = plugin.load()() if plugin.built_in else PluginProxy(plugin, KIND.calls, limits_s)
-    return cast(Limiter, made)
-
-
-def controls_of(limits: Sequence[PowerLimit]) -> list[Control]:
-    """What sets these limits. Raises CapFailed if a plugin is gone."""
-    plugins = registry.find("limiters")
-    names = dict.fromkeys(limit.id.partition("/")[0] for limit in limits)
-    if gone := names.keys() - plugins.keys():
-        raise CapFailed(f"nothing sets the limits of {', '.join(sorted(gone))} any more")
-    limiters = {name: limiter_of(plugins[name]) for name in names}
-    return [Control(limit, limiters[limit.id.partition("/")[0]]) for limit in limits]
+def controls_of(limits: Iterable[PowerLimit]) -> list[Control]:
+    """What sets these limits. Raises KeyError for a limit of no known limiter."""
+    known: dict[str, Limiter] = {each.name: each for each in (Packages(), Gpus())}
+    return [Control(limit, known[limit.id.partition("/")[0]]) for limit in limits]
 
 
 def find(devices: Iterable[str]) -> list[Control]:
@@ -84,8 +72,7 @@ def find(devices: Iterable[str]) -> list[Control]:
     if sys.platform != "linux":
         raise UsageError("power limits are set on Linux only", "leave --power-cap away")
     ids = list(devices)
-    limiters = [limiter_of(plugin) for plugin in registry.find("limiters").values()]
-    controls = [Control(limit, limiter) for limiter in limiters for limit in limiter.limits(ids)]
+    controls = controls_of([*Packages().limits(ids), *Gpus().limits(ids)])
     if not controls:
         raise UsageError(
             "no device here has a limit of power that can be set",
@@ -103,10 +90,10 @@ def lowered(controls: Sequence[Control], fraction: float, state: Path | None = N
     Raises CapFailed before the block if a limit cannot be lowered, LimitLeft after it if one cannot be restored.
     """
     kept = state or STATE
-    before = {control.limit.id: _read(control) for control in controls}
-    for control in controls:
-        if before[control.limit.id] < control.limit.watts * fraction * (1 - SLACK):
-            raise CapFailed(f"{control.limit.id} is limited to {before[control.limit.id]:g} W by now, which is less")
+    before = [control.at(_read(control)) for control in controls]
+    for control, now in zip(controls, before, strict=True):
+        if now.limit.watts < control.limit.watts * fraction * (1 - SLACK):
+            raise CapFailed(f"{now.limit.id} is limited to {now.limit.watts:g} W by now, which is less")
     if kept.exists():
         raise CapFailed(f"{kept} keeps the limits of another run: the next run restores them")
     try:
@@ -118,11 +105,10 @@ def lowered(controls: Sequence[Control], fraction: float, state: Path | None = N
             _lower(control, control.limit.watts * fraction)
         yield
     finally:
-        limiters = {control.limit.id: control.limiter for control in controls}
         try:
-            _restore(kept, before, limiters)
+            _restore(kept, before)
         except KeyboardInterrupt:  # in the middle of it; the run ignores further signals
-            _restore(kept, before, limiters)
+            _restore(kept, before)
             raise
 
 
@@ -148,43 +134,32 @@ def held(controls: Sequence[Control], fraction: float) -> Iterator[None]:
     reading.result()
 
 
-def witnesses(limits: Iterable[PowerLimit], elsewhere: Iterable[str]) -> tuple[str, ...]:
-    """The meters that are of no limiter's package. elsewhere: the sections of meters with an interpreter of their own,
-    whose packages are not known."""
-    limiters, apart = registry.find("limiters"), {section.partition(".")[0] for section in elsewhere}
-    packages = {limiters[limit.id.partition("/")[0]].origin for limit in limits} - {BUILT_IN}
-    meters = registry.find("meters").items()
-    return tuple(name for name, meter in meters if meter.origin not in packages and name not in apart)
-
-
 def recover(state: Path | None = None) -> list[str]:
     """Restores the limits that a killed run left lowered; returns their ids. Raises UsageError if it cannot."""
     kept = state or STATE
     try:
-        before = {str(id): float(watts) for id, watts in json.loads(kept.read_text("utf-8")).items()}
+        left = json.loads(kept.read_text("utf-8"))
+        before = controls_of(PowerLimit(id=id, watts=watts) for id, watts in left.items())
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, KeyError) as error:
         raise UsageError(f"{kept}, which keeps lowered power limits, cannot be read: {error}", HINT) from error
     try:
-        plugins = registry.find("limiters")
-        named = {id.partition("/")[0] for id in before}
-        limiters = {name: limiter_of(plugins[name]) for name in named & plugins.keys()}
-        _restore(kept, before, {id: limiters.get(id.partition("/")[0]) for id in before})
-    except MixmarkError as error:
+        _restore(kept, before)
+    except LimitLeft as error:
         raise UsageError(f"a killed run left power limits lowered: {error}", HINT) from error
-    return list(before)
+    return [control.limit.id for control in before]
 
 
 AS_ROOT = "only root may set it: run mixmark as root, or leave --power-cap away"
 HINT = "run mixmark as root once, or restart the machine"
 
 
-def _keep(kept: Path, before: Mapping[str, float]) -> None:
+def _keep(kept: Path, before: Sequence[Control]) -> None:
     """Writes the limits. Raises OSError."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     fresh = kept.with_suffix(".new")
-    fresh.write_text(json.dumps(before), "utf-8")
+    fresh.write_text(json.dumps({control.limit.id: control.limit.watts for control in before}), "utf-8")
     fresh.replace(kept)
 
 
@@ -209,9 +184,9 @@ def _check(control: Control, watts: float) -> None:
         raise CapFailed(f"the limit of {control.limit.id} was set to {watts:g} W, and reads {now:g} W")
 
 
-def _restore(kept: Path, before: Mapping[str, float], limiters: Mapping[str, Limiter | None]) -> None:
+def _restore(kept: Path, before: Sequence[Control]) -> None:
     """Raises LimitLeft; then the file stays, for the next attempt."""
-    left = [f"{id} is not back at {watts:g} W" for id, watts in before.items() if not _is_back(limiters[id], id, watts)]
+    left = [f"{each.limit.id} is not back at {each.limit.watts:g} W" for each in before if not _is_back(each)]
     if left:
         raise LimitLeft("; ".join(left), HINT)
     try:
@@ -220,12 +195,12 @@ def _restore(kept: Path, before: Mapping[str, float], limiters: Mapping[str, Lim
         raise LimitLeft(f"{kept} cannot be removed: {error.strerror}", HINT) from error
 
 
-def _is_back(limiter: Limiter | None, id: str, watts: float) -> bool:
-    for _ in range(ATTEMPTS if limiter else 0):
+def _is_back(control: Control) -> bool:
+    watts = control.limit.watts
+    for _ in range(ATTEMPTS):
         with suppress(Exception):  # of any kind: the other limits are restored too
-            assert limiter is not None  # there is no attempt without it
-            if limiter.read(id) < watts:  # another program may have raised it
-                limiter.write(id, watts)
-            if limiter.read(id) >= watts * (1 - SLACK):
+            if control.read() < watts:  # another program may have raised it
+                control.write(watts)
+            if control.read() >= watts * (1 - SLACK):
                 return True
     return False

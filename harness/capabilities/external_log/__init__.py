@@ -37,7 +37,6 @@ This meter was tested on real files and programs, never on a real analyser.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -48,7 +47,7 @@ from mixmark.harness.capabilities.external_log import lines
 from mixmark.harness.capabilities.external_log.formats import Format, bare_values, recognised, unknown
 from mixmark.harness.capabilities.external_log.lines import Lost
 from mixmark.harness.capabilities.external_log.sources import CHUNK, LogFile, Program, cause
-from mixmark.harness.capabilities.external_log.tables import WHERE, Several, Table
+from mixmark.harness.capabilities.external_log.tables import WHERE, Table
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
@@ -66,7 +65,6 @@ POLL_S = 0.05
 FIRST_LINES = 200  # in which a header may stand below a banner
 HEADER_S = 10.0  # in which a program must print its header
 HEAD = 8  # characters in which rows and headers differ
-TAIL = 64  # lines of a log before the run that are read, to find several devices before anything is measured
 
 
 @dataclass(frozen=True)
@@ -155,20 +153,18 @@ class Reader:
             raise Lost(f"{self.source.label}: {cause(error)}") from error
 
     def _begin(self, options: Mapping[str, str]) -> Format:
-        """Finds the format. Raises Lost or ValueError, also if a log holds several devices, changes its columns or has
-        no good row. Other wrong lines of the past do not matter."""
+        """Finds the format. Raises Lost or ValueError, also if a log changes its columns. Other wrong lines of the past
+        do not matter."""
         live = self.source.live
         deadline_s = time.monotonic() + (HEADER_S if live else 0.0)
         format: Format | None = None
         first: list[str] = []
-        tail: deque[str] = deque(maxlen=TAIL)
         while (new := self.source.take()) or (format is None and time.monotonic() < deadline_s):
             for text in self._splitter.lines(new):
                 self._splitter.count += 1
                 if format is not None:
                     if isinstance(format, Table) and text[:HEAD] == first[-1][:HEAD]:
-                        format.reading(text)  # raises if it is a header with other columns
-                    tail.append(text)
+                        format.refuse_other_header(text)
                 elif len(first) < FIRST_LINES:
                     first.append(text)
                     format = recognised(text, options, live) or (bare_values(text, options) if live else None)
@@ -178,21 +174,7 @@ class Reader:
                 time.sleep(POLL_S)
         if format is None:
             raise ValueError(unknown(first))
-        self._refuse_past(format, [text for text in tail if text.strip()])
         return format
-
-    def _refuse_past(self, format: Format, rows: Sequence[str]) -> None:
-        """Raises ValueError if the last rows of a log are of several devices, or none can be read."""
-        wrong: list[str] = []
-        for text in rows:
-            try:
-                self._reading(format, text)
-            except Several:
-                raise
-            except ValueError as error:
-                wrong.append(f"{lines.shown(text)} ({error})")
-        if wrong and len(wrong) == len(rows):
-            raise ValueError(f"none of its last rows can be read: {wrong[-1]}")
 
     def _samples(self, new: bytes) -> list[Sample]:
         """The readings of the lines that `new` completes. Raises Lost."""
@@ -219,7 +201,7 @@ class Reader:
     def _sample(self, text: str, now_ns: int) -> Sample | None:
         """The reading of a line. None for a header, a comment or an empty line. Raises Lost."""
         try:
-            sample = self._reading(self.format, text, now_ns)
+            sample = self._reading(text, now_ns)
         except (ValueError, OverflowError) as error:
             raise Lost(f"line {self._splitter.count} is torn or wrong: {lines.shown(text)} ({error})") from error
         if sample is None:
@@ -229,11 +211,12 @@ class Reader:
         self._last = sample
         return sample
 
-    def _reading(self, format: Format, text: str, now_ns: int = 0) -> Sample | None:
+    def _reading(self, text: str, now_ns: int) -> Sample | None:
         """The reading of a line in watts or joules, on the clock of the run. Raises ValueError or OverflowError.
 
         now_ns: its time of arrival, which counts if it has no timestamp.
         """
+        format = self.format
         found = format.reading(text)
         if found is None:
             return None
@@ -251,8 +234,6 @@ def _refuse_contradictions(options: Mapping[str, str]) -> None:
     given = [name for name in SOURCES if name in options]
     if len(given) != 1:
         raise UsageError("the meter external reads one source", 'give path = "power.csv", or command = "read_my_meter"')
-    if "path" in options and "unit" in options and "column" not in options:
-        raise UsageError("the header of a log names the unit", "unit is for command, or with column")
     if not options.get("command", "x").strip():
         raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
     if "time" in options and "column" not in options:

@@ -8,9 +8,11 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from mixmark.harness.capabilities.external_log.lines import Lost, decoded
 from mixmark.harness.contracts.text import plain
@@ -58,6 +60,7 @@ class Program:
     live = True
 
     def __init__(self, command: str) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the program
         self.label = f"output of {Path(command.split()[0]).name}"  # without its arguments: they may hold a password
         try:
             self._process = subprocess.Popen(
@@ -65,46 +68,39 @@ class Program:
                 bufsize=0,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._errors,
                 start_new_session=True,  # Ctrl-C is for the run, which ends the program after its last read
             )
         except (OSError, ValueError) as error:
+            self._errors.close()
             raise Lost(f"cannot start the program of command: {cause(error)}") from error
-        assert self._process.stdout is not None and self._process.stderr is not None
-        self._output, self._error_output = self._process.stdout, self._process.stderr
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
         if sys.platform != "win32":
             os.set_blocking(self._output.fileno(), False)
-            os.set_blocking(self._error_output.fileno(), False)
-        self._errors = b""
-        self.close = weakref.finalize(self, _end, self._process)
+        self.close = weakref.finalize(self, _end, self._process, self._errors)
 
     def take(self) -> bytes:
         """The bytes that have arrived, at most CHUNK. Raises Lost if the program has ended."""
         new = self._output.read(CHUNK)
         if new == b"":
             raise Lost(self._exit())
-        self._take_errors()
         return new or b""
-
-    def _take_errors(self) -> None:
-        """Empties the pipe of errors, so that the program does not wait for it, and keeps the end."""
-        self._errors = (self._errors + (self._error_output.read(CHUNK) or b""))[-CHUNK:]
 
     def _exit(self) -> str:
         """How the program ended, with the last line of its errors."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
-        self._take_errors()
         code = self._process.poll()
-        lines = decoded(self._errors).strip().splitlines()
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - CHUNK))
+        lines = decoded(self._errors.read()).strip().splitlines()
         said = f": {plain(lines[-1], REASON)}" if lines else ""
-        if code is None:
-            return f"it closed its output{said}"
-        return f"it was killed by signal {-code}{said}" if code < 0 else f"it ended with exit code {code}{said}"
+        how = "closed its output" if code is None else f"ended with exit code {code}"
+        return f"it {how}{said}"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a program and the programs that it started, and closes its pipes."""
+def _end(process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+    """Ends a program and the programs that it started, and closes its streams."""
     if sys.platform == "win32":
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -113,9 +109,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_S)
             break
-    for pipe in (process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
+    errors.close()
+    if process.stdout:
+        process.stdout.close()
 
 
 def cause(error: Exception) -> str:

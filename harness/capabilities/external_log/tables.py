@@ -1,7 +1,7 @@
 """Reads the rows of a table strictly: one row an instant, one device a source, the fields of the header and no others.
 
 A row that could be read in two ways raises ValueError, so a reading is never of another column, device or unit. A row
-of another device, or a second row of one instant, raises `Several`, which names the options that decide.
+of another device, or a second row of one instant, is refused with the options that decide.
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ Reading = tuple[str, float]
 """A timestamp, which is empty if a line has none, and a value in the unit of the log."""
 OTHER_HEADER = "its header has other columns than the header of the log: begin a new log"
 WHERE = "where."
-
-
-class Several(ValueError):
-    """The table holds several devices, and the options do not say which of them is the source."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +89,15 @@ class Table:
         value = number(row[self._value], self.unit)
         device = [row[column] for column in self._devices]
         if self._device not in (None, device):
-            raise Several(self._several(row))
+            raise ValueError(self._several(row))
         if self._times and at == self._at:
-            raise Several(f"it is of the same instant as the row above: {self._several(row)}")
+            raise ValueError(f"it is of the same instant as the row above: {self._several(row)}")
         self._device, self._at = device, at
         return at, value
+
+    def refuse_other_header(self, text: str) -> None:
+        """Raises ValueError if a line is a header with other columns."""
+        self._is_header(split(text, self._separator))
 
     def _is_header(self, row: Sequence[str]) -> bool:
         """Whether a row is the header again, as a restarted logger writes it. Raises ValueError if the columns

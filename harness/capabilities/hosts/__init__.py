@@ -44,8 +44,8 @@ class SeveralHosts(Machines):
         ),
         click.Option(
             ["--launcher"],
-            metavar="NAME",
-            help="What starts an agent on each host: local, ssh, slurm or ray.  [default: local]",
+            type=click.Choice(("local", "ssh", "slurm", "ray")),
+            help="What starts an agent on each host.  [default: local]",
         ),
         click.Option(
             ["--address"], metavar="ADDRESS", hide_input=True, help="Where a launcher such as ray finds its cluster."

@@ -166,7 +166,5 @@ def check_arrival(line: bytes) -> None:
         raise Garbled(
             f"its first line is {start_of(line)[:40]!r}, as if a login or a start of Python printed it"
         ) from error
-    if version != VERSION:
-        raise Incompatible(f"has Mixmark {version}, and this host {VERSION}")
-    if code != digest_of_code(sealed.own().files):
-        raise Incompatible(f"has other files of Mixmark {version} than this host")
+    if (version, code) != (VERSION, digest_of_code(sealed.own().files)):
+        raise Incompatible(f"has Mixmark {version} with other files than Mixmark {VERSION} of this host")

@@ -72,27 +72,23 @@ class Client:
         )
 
     def leaves(self, path: str) -> Leaves:
-        """The values of the JSON at a path. Raises MixmarkError."""
-        text = self.text(path)
-        try:
-            return dict(_leaves(json.loads(text)))
-        except (ValueError, RecursionError):
-            html = "HTML: it has another address, or wants a login: " if "<" in text[:200] else ""
-            raise MixmarkError(f"{self._what} answers {_bare(path)} with no JSON: {html}{text[:40]!a}") from None
-
-    def text(self, path: str) -> str:
-        """The text at a path. Raises MixmarkError; NoSuchPath if the device answers 404."""
+        """The values of the JSON at a path. Raises MixmarkError; NoSuchPath if the device answers 404."""
         try:
             reply = self._get(path)
         except self._errors as error:
             said = plain(str(error), 160).replace(str(self.at.hostname), "it") or type(error).__name__
             raise MixmarkError(f"{self._what} gives no answer for {_bare(path)}: {said}") from None
-        if reply.is_success:
-            return reply.content.decode("utf-8-sig", "replace")
-        code = reply.status_code
-        advice = ": check user and password_env, or token_env" if code in (401, 403) else ""
-        kind = NoSuchPath if code == 404 else MixmarkError
-        raise kind(f"{self._what} answers {code} {plain(reply.reason_phrase, 60)} for {_bare(path)}{advice}")
+        if not reply.is_success:
+            code, reason = reply.status_code, plain(reply.reason_phrase, 60)
+            advice = ": check user and password_env, or token_env" if code in (401, 403) else ""
+            kind = NoSuchPath if code == 404 else MixmarkError
+            raise kind(f"{self._what} answers {code} {reason} for {_bare(path)}{advice}")
+        text = reply.content.decode("utf-8-sig", "replace")
+        try:
+            return dict(_leaves(json.loads(text)))
+        except (ValueError, RecursionError):
+            html = "HTML: it has another address, or wants a login: " if "<" in text[:200] else ""
+            raise MixmarkError(f"{self._what} answers {_bare(path)} with no JSON: {html}{text[:40]!a}") from None
 
     def _get(self, path: str) -> httpx2.Response:
         """Raises one of `_errors` if there is no reply."""

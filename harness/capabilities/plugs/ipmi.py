@@ -25,7 +25,6 @@ DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
 COMMAND = ("ipmitool", "dcmi", "power", "reading")
 POWER = re.compile(r"Instantaneous power reading\s*:\s*(.*)", re.IGNORECASE)
 WATTS = re.compile(r"(\d+(?:\.\d+)?)\s*W(?:atts?)?\b", re.IGNORECASE)
-STATE = re.compile(r"Power reading state is\s*:\s*(\w+)", re.IGNORECASE)
 
 
 class Ipmi(Polled):
@@ -49,21 +48,17 @@ class Ipmi(Polled):
         if shutil.which(COMMAND[0]) is None:
             raise MixmarkError("ipmitool is not installed: sudo apt install ipmitool")
         if _ask() <= 0:
-            raise MixmarkError("the controller says 0 W: it has no power sensor")
+            raise MixmarkError("the controller says 0 W: try sudo ipmitool dcmi power activate")
         return Found(_ask, "IPMI DCMI 1.5, Get Power Reading, by ipmitool")
 
 
 def _ask() -> float:
-    """The power in watts. Raises OSError or MixmarkError.
-
-    The state beside a reading above 0 W is not believed: some controllers always report `deactivated`. Power that is
-    the same at rest and at work has no joules anyway.
-    """
+    """The power in watts. Raises OSError or MixmarkError."""
     try:
         done = subprocess.run(COMMAND, capture_output=True, text=True, errors="replace", timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         raise MixmarkError(f"ipmitool did not answer within {PATIENCE_S:g} s") from None
-    power, state = POWER.search(done.stdout), STATE.search(done.stdout)
+    power = POWER.search(done.stdout)
     if done.returncode != 0 or power is None:
         lines = (done.stderr or done.stdout).strip().splitlines()
         said = plain(lines[-1], 200) if lines else f"exit status {done.returncode}"
@@ -72,7 +67,4 @@ def _ask() -> float:
     reading = WATTS.match(power[1])
     if reading is None:
         raise MixmarkError(f"ipmitool: the power reading is not in watts: {plain(power[1], 60)!r}")
-    watts = float(reading[1])
-    if watts == 0 and state and state[1].lower() != "activated":
-        raise MixmarkError(f"ipmitool: the power reading is {state[1]}: sudo ipmitool dcmi power activate")
-    return watts
+    return float(reading[1])

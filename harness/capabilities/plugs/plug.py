@@ -125,12 +125,9 @@ class Plug(Polled):
 
     def _without(self, leaves: http.Leaves) -> str:
         wanted = self._options.get(self._quantity, f"{self._quantity} that the kind {self._kind} knows")
-        numbers = [path for path, value in leaves.items() if isinstance(value, int | float) and value is not True]
-        named = ", ".join(map(repr, numbers[: http.MOST_NAMED])) or "none"
-        return (
-            f"the plug's reply has no {wanted}: it is of another kind, or has no meter. "
-            f'Its numbers, which kind = "json" reads: {named}'
-        )
+        numbers = [repr(path) for path, value in leaves.items() if type(value) in (int, float)]
+        named = ", ".join(numbers[: http.MOST_NAMED]) or "none"
+        return f'the plug\'s reply has no {wanted}. Its numbers, which kind = "json" reads: {named}'
 
     def _refuse_unusable(self, leaves: http.Leaves, path: str) -> None:
         """Raises MixmarkError if the reply says that the number at a path must not be used."""

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mixmark.harness.capabilities.caps import power_caps
 from mixmark.harness.capabilities.caps.experiment import Lowering
 from mixmark.harness.capabilities.caps.facts import PowerLimit
 from mixmark.harness.capabilities.caps.limiters import Gpus, Packages
@@ -27,12 +26,9 @@ from mixmark.harness.capabilities.caps.power_caps import (
     find,
     lowered,
     recover,
-    witnesses,
 )
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 
 PACKAGE = "intel-rapl:0"
@@ -154,13 +150,6 @@ def test_whichever_step_fails_the_limit_is_back(step: int, tmp_path: Path) -> No
     assert ran == (step > 2), "a cap that is not sure measures nothing"
     assert flaky.watts == 100
     assert not state.exists()
-
-
-def test_an_error_or_a_signal_in_the_block_restores_too(tmp_path: Path) -> None:
-    flaky = Flaky()
-    with pytest.raises(KeyboardInterrupt), lowered([flaky.control], 0.8, tmp_path / "state.json"):
-        raise KeyboardInterrupt
-    assert flaky.watts == 100
 
 
 def test_a_signal_in_the_middle_of_restoring_does_not_stop_it(tmp_path: Path) -> None:
@@ -337,24 +326,6 @@ def test_a_gpu_is_limited_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert library.limit_mw == 700_000
     with pytest.raises(CapFailed, match="NVML: Invalid Argument"), lowered([found], 0.1, tmp_path / "state.json"):
         pytest.fail("it began without the cap")
-
-
-def test_a_meter_bears_witness_if_it_is_of_no_limiters_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One with an interpreter of its own may be of any package."""
-    found: dict[str, dict[str, str]] = {
-        "limiters": {"rapl": "built in", "acme": "acme 1.0"},
-        "meters": {"rapl": "built in", "acme": "acme 1.0", "onyx": "onyx 2.0", "plug": "built in", "far": "far 1.0"},
-    }
-    monkeypatch.setattr(
-        registry, "find", lambda kind: {name: Plugin(kind, name, "", origin) for name, origin in found[kind].items()}
-    )
-    both = [PowerLimit(id=f"{name}/0", watts=100) for name in ("rapl", "acme")]
-    assert witnesses(both, ["plug.left", "far"]) == ("rapl", "onyx")
-    assert witnesses(both[:1], ()) == ("rapl", "acme", "onyx", "plug", "far")
-
-
-def test_the_state_lies_where_every_user_sees_it() -> None:
-    assert power_caps.STATE.parts[1] == "run"
 
 
 def test_caps_that_cannot_be_set_are_misuse() -> None:

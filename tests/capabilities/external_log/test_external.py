@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sys
-import termios
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,7 @@ import psutil
 import pytest
 
 from mixmark.harness.capabilities import external_log as external
-from mixmark.harness.capabilities.external_log import Clocks, External, lines, sources
+from mixmark.harness.capabilities.external_log import Clocks, External, lines
 from mixmark.harness.capabilities.external_log.lines import LONGEST_LINE, Lost
 from mixmark.harness.capabilities.external_log.sources import CHUNK
 from mixmark.harness.contracts.errors import UsageError
@@ -92,7 +90,7 @@ class TestLog:
         assert (domain.boundary, domain.method, domain.quantity) == ("wall", "external", "power")
         assert (domain.accuracy, domain.covers) == (0.01, ("cpu:0", "memory", "node"))
         hands.now_ns += 10 * SECOND
-        append(log, "1760000005.25,10\n2025-10-09T10:53:29.5+02:00,12\n")
+        append(log, "# from a plug\n\n1760000005.25,10\n2025-10-09T10:53:29.5+02:00,12\n")
         append(log, "2025-10-09 08:53:29.75Z,13\n1760000009.75000025,15\n")
         assert meter.read(domain) == [
             Sample(10, 1005 * SECOND),
@@ -116,20 +114,14 @@ class TestLog:
         [
             ("1760000000,100\n176000\n", "it has 1 fields, not 2"),
             ("1760000000,1o0\n", "line 2 is torn or wrong: '1760000000,1o0'"),
-            ("1760000000,60,5\n", "it has 3 fields"),
             ("1760000000500,100\n", "0.5 s in the future"),
-            ("1760000000,1 200\n", "no separator of thousands"),
-            ("1760000000,100 mW\n", "its value is in mW, but its column is in W"),
-            (",100\n", "it has no timestamp"),
             ("1760000000,100\n1760000000,50\n", "line 3 is torn or wrong: '1760000000,50' (it is of the same instant"),
-            ("timestamp,volts\n", "other columns than the header of the log"),
             ("1\x007\x006\x000\x00\n", "NUL bytes, as UTF-16 has"),
             ("1760000000,nan\n", "'nan' is not a number"),
             ("1760000000,-4\n", "negative"),
             ("\x03\x01\x02\n", "control characters"),
             ("1760000000,100\n1759999999,100\n", "line 3: its timestamp is 1.0 s before"),
             ("1759996400,100\n", "3600 s or more after its timestamp: the clocks disagree"),
-            ("2025-10-09T08:53:20,100\n", "no zone"),
             ("x" * (LONGEST_LINE + 1), f"longer than {LONGEST_LINE}"),
         ],
     )
@@ -137,11 +129,6 @@ class TestLog:
         meter, domain = opened({"path": str(log)}, Hands().clocks)
         append(log, lines)
         assert reason in fate(meter, domain)
-
-    def test_comments_and_empty_lines_are_skipped(self, log: Path) -> None:
-        meter, domain = opened({"path": str(log)}, Hands().clocks)
-        append(log, "# from a plug\n\n1760000000,2\n1760000000.05,700\n1760000000.06,0\n1760000000.07,3\n")
-        assert [sample.value for sample in meter.read(domain)] == [2, 700, 0, 3]
 
     def test_a_log_that_is_cut_replaced_or_removed_is_lost(self, log: Path, tmp_path: Path) -> None:
         append(log, "1760000000,100\n")
@@ -203,33 +190,6 @@ class TestLog:
         append(log, "1760003500,102\n")
         assert "it arrived 100 s or more after its timestamp" in fate(meter, domain)
 
-    def test_a_log_that_grew_between_two_reads_is_read_to_its_end(
-        self, log: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(sources, "CHUNK", 64)
-        monkeypatch.setattr(external, "CHUNK", 64)
-        hands = Hands()
-        meter, domain = opened({"path": str(log)}, hands.clocks)
-        hands.now_ns += 300 * SECOND
-        append(log, "".join(f"{1760000000 + second},100\n" for second in range(1, 301)))
-        assert len(gather(meter, domain, 300)) == 300
-
-    @pytest.mark.parametrize(
-        ("header", "line", "expected"),
-        [
-            ("timestamp,milliwatts", "1760000000,45000", ("power", 45.0)),
-            ("timestamp,kilowatt hours", "1760000000,0.5", ("energy", 1_800_000.0)),
-        ],
-    )
-    def test_the_header_says_what_the_columns_are(
-        self, tmp_path: Path, header: str, line: str, expected: tuple[str, float]
-    ) -> None:
-        path = tmp_path / "power.csv"
-        path.write_text(f"\N{ZERO WIDTH NO-BREAK SPACE}{header}\r\n", "utf-8")  # as Windows' loggers begin
-        meter, domain = opened({"path": str(path)}, Hands().clocks)
-        append(path, f"{line}\r\n")
-        assert (domain.quantity, meter.read(domain)[0].value) == expected
-
     @pytest.mark.parametrize(
         ("content", "says"),
         [
@@ -277,19 +237,12 @@ class TestLog:
     @pytest.mark.parametrize(
         ("past", "says"),
         [
-            ("1759999000,99\n1759999000,50\n", "of the same instant as the row above"),
             ("1759999000,99\nnot a row\n", None),
-            (
-                "1759999000,9,5\n1759999001,9,5\n\n",
-                "rows can be read: '1759999001,9,5' (it has 3 fields, not 2",
-            ),
             ("timestamp,watts\n1759999000,99\n", None),
-            ("09:41:30.5,99\n", "has no date: let its tool write one, as xpu-smi dump --date"),
-            ("2025-10-09 10:53:20,99\n", "no zone: add timezone=UTC"),
             ("timestamp,volts\n1759999000,99\n", "other columns than the header"),
         ],
     )
-    def test_what_was_written_before_the_run_shows_what_the_log_holds(
+    def test_a_log_that_was_begun_before_the_run_must_have_kept_its_columns(
         self, log: Path, past: str, says: str | None
     ) -> None:
         append(log, past)
@@ -299,9 +252,11 @@ class TestLog:
             opened({"path": str(log)})
 
     def test_timestamps_without_a_zone_need_the_option(self, log: Path) -> None:
+        log.write_text("timestamp,kilowatt hours\n")
         meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clocks)
-        append(log, "2025-10-09 10:53:20,100\n")
-        assert meter.read(domain) == [Sample(100, 1000 * SECOND)]
+        assert domain.quantity == "energy"
+        append(log, "2025-10-09 10:53:20,0.5\n")
+        assert meter.read(domain) == [Sample(1_800_000, 1000 * SECOND)]
 
 
 class TestCommand:
@@ -372,7 +327,7 @@ class TestCommand:
                 "1: no such port: ttyUSB7",
             ),
             ("print('hello world')", "it ended with exit code 0"),
-            ("import os; os.kill(os.getpid(), 9)", "it was killed by signal 9"),
+            ("import os; os.kill(os.getpid(), 9)", "it ended with exit code -9"),
         ],
     )
     def test_a_program_that_ends_at_once_is_refused_with_its_last_line_of_errors(
@@ -389,18 +344,6 @@ class TestCommand:
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text()), 0)
 
-    @pytest.mark.exhaustive
-    def test_a_flood_waits_in_the_program(self, tmp_path: Path) -> None:
-        meter, domain = opened(self.program(tmp_path, "while True: print(42)"))
-        output, waiting = meter._reader.source._output, bytearray(4)  # type: ignore[union-attr]
-        deadline = time.monotonic() + PATIENCE_S
-        while int.from_bytes(waiting, sys.byteorder) < CHUNK // 2 and time.monotonic() < deadline:
-            fcntl.ioctl(output.fileno(), termios.FIONREAD, waiting)
-            time.sleep(0.01)
-        assert CHUNK // 2 <= int.from_bytes(waiting, sys.byteorder) <= CHUNK
-        assert meter.read(domain) == []  # of lines that waited the time is not known
-        meter.close()
-
     def test_there_is_no_shell(self) -> None:
         assert "No such file" in refused({"command": "no-such-meter; echo 42"})
         assert "No closing quotation" in refused({"command": "echo '42"})
@@ -408,7 +351,7 @@ class TestCommand:
 
 def test_a_choice_between_devices_is_a_table_of_the_section(tmp_path: Path) -> None:
     log = tmp_path / "gpus.csv"
-    log.write_text("timestamp, index, power.draw [W]\n")
+    log.write_text("\ufefftimestamp, index, power.draw [W]\r\n")  # as loggers of Windows begin
     (tmp_path / "mixmark.toml").write_text(f'[meter.external]\npath = "{log}"\ntimezone = "UTC"\nwhere = {{index = 1}}')
     options = config.load(tmp_path / "mixmark.toml").meters["external"]
     meter, domain = opened(options, Hands().clocks)
@@ -434,7 +377,6 @@ def test_the_boundary_devices_needs_their_ids(tmp_path: Path) -> None:
         {"command": " "},
         {"path": "a", "where": "index=0"},
         {"command": "b", "unit": "hp"},
-        {"path": "a", "unit": "W"},
         {"path": "a", "time": "b"},
         {"path": "a", "boundary": "room"},
         {"path": "a", "accuracy": "good"},

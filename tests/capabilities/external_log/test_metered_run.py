@@ -13,16 +13,10 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import Domain, Metering
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.machine.config import Config
-from mixmark.harness.measure.metering import Meters
-from mixmark.harness.plugins.registry import find
 from mixmark.harness.record import store
 from mixmark.reporters.data import as_json
 from tests.cli.shell import ACME, Shell
-from tests.measure.test_metering import CPU
 
 pytestmark = pytest.mark.slow
 
@@ -91,34 +85,10 @@ def test_a_wall_meter_s_log_gives_a_run_its_joules_a_unit(tmp_path: Path) -> Non
 
 
 def test_a_meter_that_sends_rubbish_costs_a_run_its_joules_and_nothing_else(tmp_path: Path) -> None:
-    with meter(tmp_path, "command", seconds=0.5, last="~;;6O watts") as options:
+    with meter(tmp_path, "command", seconds=2, last="~;;6O watts") as options:
         shown = run(tmp_path, options)
     assert shown["figures"]["status"] == "ok" and shown["figures"]["units_per_s"]["estimate"] > 0
     assert shown["figures"]["energy"] is None
     [values] = [each["values"] for each in shown["findings"] if each["code"] == "energy_valid.unknown"]
     assert (values["domain"], values["why"][0]) == ("external", "lost")
     assert values["why"][1].startswith("output of python")
-
-
-def read(options: dict[str, str], seconds: float) -> tuple[Domain, Metering]:
-    with Meters(Config(meters={"external": options}), (CPU,), {"external": find("meters")["external"]}) as meters:
-        meters.begin()
-        meters.rest(seconds)
-        drained = meters.drain("a")
-    assert drained is not None
-    return meters.domains[0], drained
-
-
-def test_a_stream_is_read_while_it_comes(tmp_path: Path) -> None:
-    with meter(tmp_path, "command") as options:
-        domain, drained = read(options, seconds=1.0)
-    samples = drained.samples[domain.id]
-    found = reading(domain, samples, int(samples.before_ns[0]), int(samples.after_ns[-1]))
-    assert found.joules is not None and found.watts == pytest.approx(WATTS)
-
-
-def test_a_log_that_ends_too_early_has_no_joules_of_the_rest(tmp_path: Path) -> None:
-    with meter(tmp_path, "log", seconds=0.2, last="# out of battery") as options:
-        domain, drained = read(options, seconds=1.0)
-    found = reading(domain, drained.samples[domain.id], drained.begin_ns, drained.end_ns)
-    assert found.joules is None and "ended early" in found.reasons

@@ -1,6 +1,6 @@
 """A stand-in for `mixmark agent`: it takes its options, replies to pings, and refuses all else with facts about itself.
 
-`--config` names its fault: `dies`, `chatters`, `silent`, `old`, `floods` or `stays`.
+`--config` names its fault: `dies`, `chatters`, `silent`, `old` or `stays`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ def main() -> None:
         pipes.send(b'{"mixmark": "9.9", "code": ""}\n' if fault == "old" else messages.arrival())
     for line in lines(pipes.receive):
         call = read(line, AgentCalls)
-        if fault == "floods":
-            pipes.send(b"x" * (17 << 20))
         if isinstance(call, Call) and call.name == "ping":
             pipes.send(write_reply(AgentCalls.ping, (call.arguments["sent_ns"], time.monotonic_ns())))
         else:

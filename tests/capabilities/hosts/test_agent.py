@@ -1,4 +1,4 @@
-"""The program on each host: its standard streams, a full disk, and requests that it refuses."""
+"""The program on each host: its standard streams, and requests that it refuses."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import Pipes, lines
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment
-from mixmark.harness.record import store
-from mixmark.harness.record.files import explained
 from mixmark.harness.worker.calls import Failed, P, Reply, T, read, write_call
-from tests.capabilities.hosts.stand_ins import StandIn, solo
 from tests.cli.shell import ROOT
 
 
@@ -57,18 +54,12 @@ BENCH = Equipment({}, {}, {}, {}, {}, Config(), None, 60)
 
 
 class Served:
-    """An agent in a thread of this process, which measures what a test makes up."""
+    """An agent in a thread of this process."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, bench: Equipment | None = BENCH) -> None:
         self.ended = threading.Event()
 
         monkeypatch.setattr(Agent, "_end", lambda agent: self.ended.set())
-        self.made_up = StandIn()
-
-        def attend(phase: Any, equipment: Equipment, folder: Path, *_: object, **__: object) -> list[Any]:
-            return [self.made_up.record(phase.name, each) for each in phase.shares]
-
-        monkeypatch.setattr(agent, "attend", attend)
         (its_input, to_agent), (from_agent, its_output) = os.pipe(), os.pipe()
         self.pipes = Pipes(from_agent, to_agent)
         self.lines = lines(self.pipes.receive)
@@ -88,48 +79,13 @@ class Served:
     def call(self, method: Callable[Concatenate[Any, P], T], *args: P.args, **arguments: P.kwargs) -> T | str:
         """The reply, or why there is none."""
         self.pipes.send(write_call(method, *args, **arguments))
-        self.files: list[str] = []
         for line in self.lines:
             received = read(line, LeaderCalls)
             if isinstance(received, Reply):
                 return received.of(method)
             if isinstance(received, Failed):
                 return f"{received.failure.message}; {received.failure.hint}"
-            self.files += [received.arguments["name"]]
         raise AssertionError("the agent ended")
-
-
-def test_an_agent_whose_disk_is_full_says_so_and_measures_when_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served = Served(tmp_path, monkeypatch)
-
-    def measure() -> messages.PhaseMeasured | str:
-        return served.call(AgentCalls.measure_phase, phase=solo("solo1", "npu:a"), service={})
-
-    append = store.Store.append
-
-    def full(self: store.Store, *_: object) -> None:
-        with explained("cannot write record solo1"):
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store.Store, "append", full)
-    full_disk = "cannot write record solo1: No space left on device; free disk space"
-    assert measure() == full_disk
-    monkeypatch.setattr(store.Store, "append", append)
-    empty_folder = Agent._empty_folder
-
-    def no_folder(self: Agent) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Agent, "_empty_folder", no_folder)
-    assert "No space left on device" in str(measure())
-    monkeypatch.setattr(Agent, "_empty_folder", empty_folder)
-    measured = measure()
-    assert served.files == ["solo1.npz"]
-    assert not isinstance(measured, str) and [each["key"] for each in measured.records] == ["solo1"]
-    served.close()
-    assert served.ended.wait(50), "it ends with the stream"
 
 
 def test_an_agent_refuses_a_call_before_it_described_its_host_and_a_configuration_that_is_none(

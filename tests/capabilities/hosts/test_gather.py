@@ -71,11 +71,11 @@ class Refusing(StandIn):
     ("host", "reason"),
     [
         ("its ssh failed: connection refused", "its ssh failed: connection refused"),
-        (Arriving(mixmark="9.9"), "it has Mixmark 9.9, and this host 0.1.0; install the same"),
         (
-            Arriving(code="0" * 64),
-            "it has other files of Mixmark 0.1.0 than this host; install the same Mixmark on all",
+            Arriving(mixmark="9.9"),
+            "it has Mixmark 9.9 with other files than Mixmark 0.1.0 of this host; install the same",
         ),
+        (Arriving(code="0" * 64), "it has Mixmark 0.1.0 with other files than Mixmark 0.1.0 of this host"),
         (Saying(suites=suites(version="2")), "it has version 2 of the suite low, and this host 1"),
         (
             Saying(suites=suites(weights="a sampled-sha256:1")),

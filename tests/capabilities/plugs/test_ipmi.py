@@ -70,11 +70,8 @@ def test_each_dialect_gives_its_watts(machine: Callable[..., Path], watts: str, 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ({"watts": "0 Watts"}, "0 W"),
-        ({"watts": "0 Watts", "state": "deactivated"}, "ipmitool dcmi power activate"),
+        ({"watts": "0 Watts"}, "0 W: try sudo ipmitool dcmi power activate"),
         ({"watts": "319,5 Watts"}, "not in watts: '319,5 Watts'"),
-        ({"watts": "0.3 kW"}, "not in watts: '0.3 kW'"),
-        ({"watts": "na"}, "not in watts: 'na'"),
         ({"status": 1, "error": "DCMI request failed because: Invalid command (c1)"}, "try the meter redfish"),
         ({"status": 1, "error": "Could not open device"}, "ipmitool: Could not open device"),
     ],

@@ -165,10 +165,7 @@ def test_a_chassis_that_cannot_be_asked_does_not_hide_another(server: PlugServer
         ("/redfish/v1/Chassis", None, "404"),
         ("/redfish/v1/Chassis", {"Members": "many"}, "no chassis"),
         ("/redfish/v1/Chassis", b"[" * 100_000, "with no JSON"),
-        ("/redfish/v1/Chassis", {"Members": [link("//127.0.0.1:9/")]}, "another address"),
-        ("/redfish/v1/Chassis", {"Members": [link("/a b\r\n")]}, "no answer for /a b"),
-        ("/redfish/v1/Chassis", {"Members": [{"@odata.id": None}, 5, link("")]}, "another address"),
-        ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": None}]}, "no chassis"),
+        ("/redfish/v1/Chassis", {"Members": [{"@odata.id": None}, 5, link("//127.0.0.1:9/")]}, "another address"),
         ("/redfish/v1/Chassis/1/Power", {"PowerControl": [{"PowerConsumedWatts": 0}]}, "no chassis"),
     ],
 )

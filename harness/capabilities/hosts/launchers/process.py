@@ -43,9 +43,6 @@ LOG_END_BYTES = 4096  # read from the end of a log to find its last line
 MAX_LINE = 200  # characters of a log's last line
 
 CommandOf = Callable[[Host], Sequence[str]]
-FailureOf = Callable[[int, str], Reason | None]
-"""Why the program that reaches an agent failed itself, from its exit status and the end of its log. None if the agent
-ended, and not the program."""
 SSH_CONNECTS_WITHIN_S = 20
 SSH_OPTIONS = (
     *("-T", "-a", "-x"),  # no terminal; neither the user's ssh agent nor a display is forwarded
@@ -55,14 +52,8 @@ SSH_OPTIONS = (
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
     *("-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no"),
 )
-SSH_FAILED = 255  # the exit status of ssh's own failures; any other is the command's
-SSH_FAILURES = (
-    *("Permission denied", "Host key verification failed", "Could not resolve hostname", "Connection refused"),
-    *("Connection timed out", "No route to host", "Network is unreachable", "Connection reset", "Connection closed"),
-    *("not responding", "Broken pipe"),
-)
-"""The failures of ssh that may be repeated. The rest of its messages names addresses and keys, which belong in no
-result."""
+SSH_FAILURES = {255: "its ssh failed: `ssh ADDRESS true` shows why"}
+"""The log of ssh names addresses and keys, which belong in no result. Any other status is the command's."""
 SLURM_STEP = (
     *("--nodes=1", "--ntasks=1"),
     "--overlap",  # beside the step that this process may run in
@@ -78,7 +69,7 @@ SLURM_HINT = "run it in an allocation: salloc or sbatch, with --exclusive"
 
 @contextlib.contextmanager
 def processes(
-    hosts: Sequence[Host], logs: Path, command_of: CommandOf, failure: FailureOf = lambda status, log: None
+    hosts: Sequence[Host], logs: Path, command_of: CommandOf, failures: Mapping[int, Reason] = {}
 ) -> Iterator[Mapping[str, Channel | Reason]]:
     """A `Launcher` that runs one command for each host."""
     found: dict[str, Channel | Reason] = {}
@@ -87,7 +78,7 @@ def processes(
         for host in hosts:
             words = command_of(host)
             try:
-                started.append(AgentProcess(host, words, logs, failure))
+                started.append(AgentProcess(host, words, logs, failures))
                 found[host.name] = started[-1]
             except OSError as error:
                 found[host.name] = f"its agent cannot be started: {words[0]}: {error.strerror}"
@@ -105,9 +96,11 @@ def processes(
 class AgentProcess:
     """A process whose standard input and output are one end of a private socket. It is a `Channel`."""
 
-    def __init__(self, host: Host, words: Sequence[str], logs: Path, failure: FailureOf) -> None:
-        """Starts the process in a session of its own. Raises OSError if it cannot be started."""
-        self._host, self._failure = host, failure
+    def __init__(self, host: Host, words: Sequence[str], logs: Path, failures: Mapping[int, Reason]) -> None:
+        """Starts the process in a session of its own. Raises OSError if it cannot be started.
+
+        failures: the exit statuses of the program itself, which are not the agent's."""
+        self._host, self._failures = host, failures
         self._log = logs / f"{host.name}.log"
 
         def start(channel: int, log: BinaryIO) -> subprocess.Popen[bytes]:
@@ -137,13 +130,11 @@ class AgentProcess:
             self._channel.shutdown(socket.SHUT_RDWR)
 
     def why_ended(self) -> Reason | None:
-        status, log = self.wait(EXITS_WITHIN_S), self._log_end()
-        if status is None:
-            return None
-        if why := self._failure(status, log):
-            return why
+        status = self.wait(EXITS_WITHIN_S)
+        if status is None or status in self._failures:
+            return self._failures[status] if status else None
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        return f"its agent {how}{last_line(log, self._host)}"
+        return f"its agent {how}{last_line(self._log_end(), self._host)}"
 
     def _log_end(self) -> str:
         with contextlib.suppress(OSError), self._log.open("rb") as log:
@@ -197,15 +188,7 @@ def ssh() -> Launcher:
         agent = shlex.join(command(host, "python3"))
         return [path, *SSH_OPTIONS, "--", host.address or host.name, f"exec {agent}"]
 
-    return partial(processes, command_of=command_of, failure=ssh_failure)
-
-
-def ssh_failure(status: int, log: str) -> Reason | None:
-    """ssh's own failure, without an address."""
-    if status != SSH_FAILED:
-        return None
-    why = next((words for words in SSH_FAILURES if words in log), "its log says why")
-    return f"its ssh failed: {why[0].lower()}{why[1:]}"
+    return partial(processes, command_of=command_of, failures=SSH_FAILURES)
 
 
 def slurm() -> Launcher:

@@ -50,11 +50,7 @@ def test_a_host_that_ssh_does_not_reach_costs_only_itself_and_no_reason_names_an
         assert agents.present == ["rack1"]
         refused = agents.refused
     assert refused.pop("bare").startswith("its agent ended with exit status 12")
-    assert refused == {
-        "closed": "its ssh failed: connection refused",
-        "unknown": "its ssh failed: host key verification failed",
-        "locked": "its ssh failed: permission denied",
-    }
+    assert refused == dict.fromkeys(("closed", "unknown", "locked"), "its ssh failed: `ssh ADDRESS true` shows why")
     assert there.address in (tmp_path / "agents/closed.log").read_text(), "its log names it"
 
 

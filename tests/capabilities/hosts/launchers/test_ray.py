@@ -38,17 +38,6 @@ def test_each_node_gets_an_agent_with_the_environment_of_its_raylet(ray_address:
     assert end_soon(pids)
 
 
-@pytest.mark.exhaustive
-def test_many_lines_arrive_in_their_order(ray_address: str, tmp_path: Path) -> None:
-    launcher, hosts = choose.choose(None, "ray", ray_address)
-    with Agents(launcher, [replace(hosts[0], python=stand_in(tmp_path))], tmp_path) as agents:
-        for _ in range(200):
-            agents["host1"].ping()
-        facts(agents)
-        sent = [trip.sent_ns for trip in agents["host1"].round_trips]
-    assert sent == sorted(sent) and len(sent) >= 200
-
-
 def test_a_cluster_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's own package would look for a cluster for minutes, or find another test's."""
     pytest.importorskip("ray")
