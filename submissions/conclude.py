@@ -287,7 +287,7 @@ def _runs(result: Contribution) -> Iterator[MixedRun]:
 
 def _load(ladder: Any) -> LoadFigures | None:
     """What an entry says of a ladder. ladder: the figures of that experiment; None if the run has none."""
-    levels = [level.target for level in ladder.of()] if ladder else []
+    levels = [level.target for level in ladder.levels] if ladder else []
     if ladder is None or not levels:
         return None
     return LoadFigures(

@@ -9,6 +9,6 @@ OPTIONS = (
         multiple=True,
         metavar="NAME|FILE:CLASS",
         shell_complete=complete.plugins("policies", or_file=True),
-        help="Also run the mix, serve it, and run a pipeline by this policy, in turns with the plan. Repeatable.",
+        help="Also run the mix and a pipeline by this policy, in turns with the plan. Repeatable.",
     ),
 )
