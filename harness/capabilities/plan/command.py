@@ -89,7 +89,6 @@ Machine: TypeAlias = "tuple[Source, MeasuredMachine]"
 @click.option(
     "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
 )
-@click.option("--check", "checks", is_flag=True, help="Compare the prediction for RESULTS with their measured mixes.")
 @click.option(
     "--format",
     "format_",
@@ -104,7 +103,6 @@ def plan(
     asked: str | None,
     bits: str,
     fraction: float,
-    checks: bool,
     format_: str | None,
     as_json: bool,
     **more: Any,
@@ -125,10 +123,9 @@ def plan(
     Examples: mixmark plan results/mine --without "Acme Topaz"
               mixmark plan results/mine --add "NVIDIA L4"
               mixmark plan --entries DIR --prices FILE --mixes-per-hour 300
-              mixmark plan --check results/mine
               mixmark plan results/mine --format html > plan.html
     """
-    from mixmark.harness.capabilities.plan import catalogue, text
+    from mixmark.harness.capabilities.plan import text
     from mixmark.reporters import summary
 
     form = form_of(format_, False, as_json)
@@ -140,15 +137,6 @@ def plan(
     machines = list(_measured(sources, mix, int(bits), left_out))
     if not machines:
         raise _nothing(left_out)
-    if checks:
-        checked = [
-            catalogue.check(machine, mix.units, _retained(machines, mix, bits, machine))
-            for source, machine in machines
-            if source.owned or not results
-        ]
-        facts = [asdict(each) | {"off": each.off, "inside": each.inside} for each in checked]
-        _print(form, facts, text.checks(checked))
-        return
     outlook = replace(
         _outlook(machines, mix, own_work, bits, fraction, left_out, more), mix=mix.name, own_work=own_work
     )
@@ -276,8 +264,8 @@ def _measured(sources: Sequence[Source], mix: Mix, bits: int, left_out: list[tup
         yield source, machine
 
 
-def _retained(machines: Sequence[Machine], mix: Mix, bits: str, apart: MeasuredMachine | None = None) -> Retained:
-    """What the mixed runs of these machines and of published ones retained, without one machine's runs."""
+def _retained(machines: Sequence[Machine], mix: Mix, bits: str) -> Retained:
+    """What the mixed runs of these machines and of published ones retained."""
     from mixmark.harness.capabilities.plan import catalogue
     from mixmark.harness.judge import references
 
@@ -285,8 +273,6 @@ def _retained(machines: Sequence[Machine], mix: Mix, bits: str, apart: MeasuredM
     for published in references.published():
         if published.mix.startswith(f"{mix.tier}-") and published.weight_class == int(bits):
             found.setdefault(published.created_utc, published.retained)
-    if apart is not None:
-        found.pop(apart.created_utc, None)
     return catalogue.of_runs(found.values())
 
 
