@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mixmark.harness.contracts.protocols import Value
-from mixmark.suites.resnet50 import GREY, SCALE
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """The names of the precisions in transformers and diffusers."""
@@ -45,11 +44,8 @@ def layout(config: Mapping[str, Value], names: Sequence[str], precision: str) ->
     if "_class_name" in config:
         return _pipeline(documents, names, precision)
     whole = {MODEL: {name: name for name in names}}
-    match config.get("model_type"):
-        case ("llama" | "mamba2") as model:
-            return Layout(_language_model(ARCHITECTURES[model], documents, precision), whole)
-        case "resnet":
-            return Layout({"config.json": _timm(documents)}, whole)
+    if architecture := ARCHITECTURES.get(str(config.get("model_type"))):
+        return Layout(_language_model(architecture, documents, precision), whole)
     return Layout({"config.json": documents}, whole)
 
 
@@ -83,24 +79,6 @@ def _language_model(architecture: str, config: dict[str, Any], precision: str) -
             "added_tokens": [],
             "pre_tokenizer": {"type": "WhitespaceSplit"},
             "model": {"type": "WordLevel", "vocab": words, "unk_token": "none"},
-        },
-    }
-
-
-def _timm(config: dict[str, Any]) -> dict[str, Any]:
-    """The config as timm reads it. timm has torchvision's names of weights, and transformers has others."""
-    side = config["image_size"]
-    return {
-        "architecture": "resnet50",
-        "num_classes": config["num_labels"],
-        "pretrained_cfg": {
-            "input_size": (config["num_channels"], side, side),
-            "mean": (GREY / 255,) * 3,  # of pixels from 0 to 1
-            "std": (SCALE / 255,) * 3,
-            "crop_pct": 1.0,
-            "num_classes": config["num_labels"],
-            "first_conv": "conv1",
-            "classifier": "fc",
         },
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,8 +23,6 @@ from mixmark.harness.contracts.weights import read_weight, round_to_bf16
 TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
 """The name of each precision in safetensors, and the bytes of a value."""
 CHUNK = 1 << 22  # values rounded at a time, 16 MiB in float32
-SHARD_BYTES = 5_000_000_000
-"""A larger model is split into several files, like public checkpoints."""
 
 
 def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
@@ -37,50 +35,16 @@ def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
 
     def write(folder: Path) -> None:
         for path, document in files.documents.items():
-            write_json(folder / path, document)
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         for path, names in files.weights.items():
-            _write_model(folder / path, names, weights, precision)
+            _write_file(folder / f"{path}.safetensors", names, weights, precision)
 
     return write
 
 
-def write_json(path: Path, document: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
-def _write_model(stem: Path, names: dict[str, str], weights: Weights, precision: str) -> None:
-    """Writes tensors into `stem`.safetensors, or into shards with an index.
-
-    names: the suite's name of each tensor, by the name in the file.
-    """
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    size = TYPES[precision][1]
-    sizes = {name: size * math.prod(map(int, weights.spec(own).shape)) for name, own in names.items()}
-    shards = list(_shards(sizes))
-    if len(shards) == 1:
-        files = [f"{stem.name}.safetensors"]
-    else:
-        files = [f"{stem.name}-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
-        index = {name: file for file, shard in zip(files, shards, strict=True) for name in shard}
-        total = {"total_size": sum(sizes.values())}
-        write_json(stem.with_name(f"{stem.name}.safetensors.index.json"), {"metadata": total, "weight_map": index})
-    for file, shard in zip(files, shards, strict=True):
-        _write_file(stem.with_name(file), {name: names[name] for name in shard}, weights, precision)
-
-
-def _shards(sizes: dict[str, int]) -> Iterable[Sequence[str]]:
-    """The names of each file, in their order, so that no file of several tensors exceeds SHARD_BYTES."""
-    shard: list[str] = []
-    for name in sizes:
-        if shard and sum(sizes[member] for member in (*shard, name)) > SHARD_BYTES:
-            yield shard
-            shard = []
-        shard.append(name)
-    yield shard
-
-
 def _write_file(path: Path, names: dict[str, str], weights: Weights, precision: str) -> None:
+    """names: the suite's name of each tensor, by the name in the file."""
     type, size = TYPES[precision]
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers asks for it
     end = 0
@@ -90,6 +54,7 @@ def _write_file(path: Path, names: dict[str, str], weights: Weights, precision: 
         header[name] = {"dtype": type, "shape": shape, "data_offsets": (begin, end)}
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)  # so that the data is aligned
+    path.parent.mkdir(exist_ok=True)
     with path.open("wb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
         for own in names.values():
