@@ -39,12 +39,6 @@ from mixmark.harness.contracts.text import plain
     help="The weight class, for an engine that quantises what it reads.  [default: the precision's]",
 )
 @click.option(
-    "--weights",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
-    help="Export a public checkpoint, in place of synthetic weights.",
-)
-@click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
@@ -58,7 +52,6 @@ def export(
     format_name: str,
     precision: str,
     bits: str | None,
-    weights: Path | None,
     out: Path | None,
     config: Path | None,
     as_json: bool,
@@ -87,11 +80,10 @@ def export(
     suites, formats = registry.find("suites"), registry.find("formats")
     choose_by_name("suite", [suite], suites)
     choose_by_name("format", [format_name], formats)
-    checkpoint = {"weights": str(weights.resolve())} if weights else {}
     request = exported.ExportRequest(
         suite=suites[suite],
         tier=tier,
-        options={**configuration.load(config).suites.get(suite, {}), **checkpoint},
+        options=configuration.load(config).suites.get(suite, {}),
         format=formats[format_name],
         precision=precision,
         weight_class=chosen,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mixmark.harness.capabilities.plan.catalogue import MeasuredMachine
     from mixmark.harness.capabilities.plan.machine import Kind, Limits, Retained
     from mixmark.harness.capabilities.plan.outlook import Box, Outlook
-    from mixmark.harness.capabilities.plan.prices import Declared
+    from mixmark.harness.capabilities.plan.prices import Declared, Prices
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.reporters.document import Document
@@ -161,7 +161,6 @@ def _outlook(
 
     unused: list[tuple[str, str]] = []
     listed = prices.load(more["prices"]) if more["prices"] else prices.Prices()
-    machines, currency = _in_one_currency(machines, listed.currency, unused)
     measured = _kinds(machines, listed.devices, unused)
     named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
     asked_about = {name: own for name, own in listed.devices.items() if name in named or not more["add"]}
@@ -177,7 +176,7 @@ def _outlook(
     planner = Planner(kinds, mix.units, _retained(machines, mix, bits), energy)
     found = outlook.answered(planner, limits, left_out, _boxes(machines, kinds))
     without = ((plain(name), why) for name, why in unused)
-    return replace(found, currency=currency, left_out=(*found.left_out, *without))
+    return replace(found, currency=_currency(machines, listed), left_out=(*found.left_out, *without))
 
 
 def _print(form: str, facts: object, shown: Document) -> None:
@@ -276,19 +275,12 @@ def _retained(machines: Sequence[Machine], mix: Mix, bits: str) -> Retained:
     return catalogue.of_runs(found.values())
 
 
-def _in_one_currency(
-    machines: Sequence[Machine], currency: str, unused: list[tuple[str, str]]
-) -> tuple[list[Machine], str]:
-    """The machines and the currency of all prices. Prices of entries in another currency are not used."""
-    currency = currency or next((source.price.currency for source, _ in machines if source.price), "")
-    found = []
-    for source, machine in machines:
-        own = source
-        if source.price and source.price.currency != currency:
-            unused.append((f"the price of {machine.name}", f"it is in {source.price.currency}"))
-            own = replace(source, price=None)
-        found.append((own, machine))
-    return found, currency
+def _currency(machines: Sequence[Machine], listed: Prices) -> str:
+    """The currency of all prices. Empty if none is named."""
+    found = {source.price.currency for source, _ in machines if source.price} | {listed.currency} - {""}
+    if len(found) > 1:
+        raise UsageError(f"the prices are in {' and '.join(sorted(found))}", "name entries and prices of one currency")
+    return "".join(found)
 
 
 def _kinds(machines: Sequence[Machine], declared: Mapping[str, Declared], unused: list[tuple[str, str]]) -> list[Kind]:

@@ -257,6 +257,12 @@ def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch:
     assert typed("--entries", entries).exit_code == 2, "without that service, only results can be read"
 
 
+def test_prices_in_two_currencies_are_refused(entries: Path, prices: Path) -> None:
+    assert typed("--entries", entries, "--prices", prices, "--hosts", 1).exit_code == 0
+    prices.write_text(prices.read_text("utf-8").replace("EUR", "USD"), "utf-8")
+    assert "the prices are in EUR and USD" in typed("--entries", entries, "--prices", prices, "--hosts", 1).stderr
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
