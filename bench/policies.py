@@ -26,7 +26,6 @@ COMPARED: dict[str, Callable[[Table, Table], Policy]] = {
     "round-robin": policies.RoundRobin,
     "fastest-device": policies.FastestDevice,
     "greedy": policies.Greedy,
-    "deadline": policies.Deadline,
 }
 FEEDS = {"llm": 128, "diffusion": 1, "dlrm": 16_384, "resnet50": 64}
 MIXES = 60.0

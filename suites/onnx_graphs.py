@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 TIERS = ("smoke", "edge")  # the tiers whose graphs are shipped
 OPSET = 18  # readable by every onnxruntime since 1.14
-ONE_NODE = 23  # the first opset that has operators for attention and the RMS norm
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of a parameter
 MODEL = "model.onnx.xz"
 MOST_BYTES = 16 << 20  # the largest size of a compressed graph without its weights
 PAGE = 4096  # the alignment of an initialiser that can be mapped into memory in place
@@ -96,30 +94,26 @@ def weight_shapes(graphs: Mapping[str, Graph]) -> Mapping[str, tuple[int, ...]]:
     }
 
 
-def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str = "weights.bin") -> bytes:
-    """The module as an ONNX model whose parameters are external initialisers, named as in its state dict.
+def export(graph: Graph) -> bytes:
+    """The module as an ONNX model in fp32 whose parameters are external initialisers, named as in its state dict.
 
-    The model expects them in the file `data` in the order of its initialisers, each at the start of a page. An adapter
-    writes the file or removes the initialisers. Constants of the network stay inside the model. precision: one of
-    BYTES, the type of the parameters and of the inputs and outputs that are `float`. At the opset ONE_NODE, attention
-    and an RMS norm are one node each.
+    The model expects them in the file weights.bin in the order of its initialisers, each at the start of a page. An
+    adapter writes the file or removes the initialisers. Constants of the network stay inside the model.
     """
     try:
         import onnx_ir as ir
         import onnxscript.optimizer
         import torch
         from onnx_ir.passes.common import RemoveUnusedNodesPass
-        from onnxscript.rewriter.onnx_fusions import fuse
     except ImportError as error:
         raise Unsupported(f"exporting a graph needs {error.name}", install.command("export")) from error
 
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
     # torch refuses to write to a parameter with out= while it requires a gradient
-    module = graph.module().requires_grad_(False).to(dtype)
+    module = graph.module().requires_grad_(False).float()
     own = module.forward
     # What is written in place is in the graph only if it is returned or read once more.
     module.forward = lambda *tensors: (*own(*tensors), *tensors[len(graph.inputs) :])
-    examples, dynamic = _examples(graph, dtype)
+    examples, dynamic = _examples(graph)
     with _quiet():
         try:
             program = torch.onnx.export(
@@ -128,7 +122,7 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
                 dynamic_shapes=dict(inspect.signature(module.forward).bind(*dynamic).arguments),
                 dynamo=True,
                 optimize=False,  # folding needs values, which parameters on the meta device lack
-                opset_version=opset,
+                opset_version=OPSET,
                 verbose=False,
             )
         except Exception as error:  # torch wraps the cause in errors of many lines that do not name it
@@ -140,14 +134,15 @@ def export(graph: Graph, opset: int = OPSET, precision: str = "fp32", data: str 
         for name in parameters:
             model.graph.initializers[name].const_value = None  # an unknown value is not folded into a constant
         onnxscript.optimizer.optimize(model)  # removes Expand and CastLike, which would keep batch norms from fusing
-        fuse(model)  # makes one node of an RMS norm, if the opset has one
         RemoveUnusedNodesPass()(model)
 
     offset = 0
     for name, value in model.graph.initializers.items():
         if name in parameters:
-            size = BYTES[precision] * prod(value.shape.numpy())
-            value.const_value = ir.ExternalTensor(data, offset, size, value.dtype, shape=value.shape, name=name)
+            size = 4 * prod(value.shape.numpy())
+            value.const_value = ir.ExternalTensor(
+                "weights.bin", offset, size, value.dtype, shape=value.shape, name=name
+            )
             offset += -(-size // PAGE) * PAGE
     _strip(model)
     return bytes(ir.to_proto(model).SerializeToString(deterministic=True))
@@ -157,7 +152,7 @@ def _cause(error: BaseException) -> BaseException:
     return _cause(error.__cause__) if error.__cause__ else error
 
 
-def _examples(graph: Graph, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...], list[dict[int, torch.export.Dim]]]:
+def _examples(graph: Graph) -> tuple[tuple[torch.Tensor, ...], list[dict[int, torch.export.Dim]]]:
     """A tensor on the meta device for each input and state of a graph, and the symbolic axes of each by their index.
 
     The exporter treats sizes 0 and 1 as constants and equal sizes as one axis, so each axis gets its own size.
@@ -171,7 +166,7 @@ def _examples(graph: Graph, dtype: torch.dtype) -> tuple[tuple[torch.Tensor, ...
     examples = tuple(
         torch.empty(
             [sizes[axis] if isinstance(axis, str) else axis for axis in spec.shape],
-            dtype=dtype if spec.dtype == "float" else getattr(torch, spec.dtype),
+            dtype=torch.float32 if spec.dtype == "float" else getattr(torch, spec.dtype),
             device="meta",
         )
         for spec in specs

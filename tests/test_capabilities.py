@@ -16,15 +16,12 @@ PACKAGE = "mixmark.harness.capabilities"
 CAPABILITIES = sorted(path.parent for path in FOLDER.glob("*/__init__.py"))
 MANIFEST = (ROOT / "harness/plugins/built_in.toml").read_text("utf-8")
 HOMONYMS = {
-    "endpoint": "the starter of a runner that asks a server",
     "hosts": "facts of a result over several hosts, which the core judges",
     "paths": "of files",
     "policies": "the kind of plugins, which assign the requests of any experiment",
-    "deadline": "a time in the future, also of a pipeline",
     "new": "what was not there before",
     "external": "a meter outside the machine",
     "host": "the machine, or one of several",
-    "onnx": "the library",
     "export": "of a graph by torch",
     "Decode": "of diffusion's images",
 }

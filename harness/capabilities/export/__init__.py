@@ -1,1 +1,1 @@
-"""The command `mixmark export`: a suite's network and weights in files that other programs read."""
+"""The command `mixmark export`: a suite's weights in files that other programs read."""

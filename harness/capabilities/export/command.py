@@ -22,8 +22,7 @@ from mixmark.harness.contracts.text import plain
     default="safetensors",
     show_default=True,
     metavar="NAME",
-    help="safetensors (weights and the JSON files beside them), onnx (graphs and their weights), or another that is "
-    "installed.",
+    help="safetensors (weights and the JSON files beside them), or another that is installed.",
 )
 @click.option(
     "--precision",
@@ -36,20 +35,6 @@ from mixmark.harness.contracts.text import plain
     "--bits",
     type=click.Choice(["16", "8", "4"]),
     help="The weight class, for an engine that quantises what it reads.  [default: the precision's]",
-)
-@click.option(
-    "--weights",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
-    help="Export a public checkpoint, in place of synthetic weights.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(min=0),
-    metavar="N",
-    default=2,
-    show_default=True,
-    help="How many feeds are written with the outputs of the fp32 reference, which needs the extra torch.",
 )
 @click.option(
     "--out",
@@ -65,20 +50,18 @@ def export(
     format_name: str,
     precision: str,
     bits: str | None,
-    weights: Path | None,
-    samples: int,
     out: Path | None,
     config: Path | None,
     as_json: bool,
 ) -> None:
-    """Write a suite's network and weights to a folder, in files that other programs read.
+    """Write a suite's weights to a folder, in files that other programs read.
 
     An engine that reads such files needs no converter for Mixmark. The folder appears when all of it is written, with
     the size and the SHA-256 of each file in mixmark.json. docs/capabilities/export.md says how to load it.
 
     \b
     Examples: mixmark export llm --tier edge --out llama
-              mixmark export resnet50 --format onnx --precision fp16
+              mixmark export resnet50 --precision fp16
               mixmark export llm --tier edge --precision bf16 --bits 4
     """
     from mixmark.harness.capabilities.export import folder as exported
@@ -95,15 +78,13 @@ def export(
     suites, formats = registry.find("suites"), registry.find("formats")
     choose_by_name("suite", [suite], suites)
     choose_by_name("format", [format_name], formats)
-    checkpoint = {"weights": str(weights.resolve())} if weights else {}
     request = exported.ExportRequest(
         suite=suites[suite],
         tier=tier,
-        options={**configuration.load(config).suites.get(suite, {}), **checkpoint},
+        options=configuration.load(config).suites.get(suite, {}),
         format=formats[format_name],
         precision=precision,
         weight_class=chosen,
-        samples=samples,
     )
     with plugins_print_to_stderr():
         manifest = exported.export(

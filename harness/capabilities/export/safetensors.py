@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.capabilities.export.layouts import layout
 from mixmark.harness.contracts.errors import Unsupported
-from mixmark.harness.contracts.protocols import Array, Suite, Weights
+from mixmark.harness.contracts.protocols import Array, Suite, Value, Weights
 from mixmark.harness.contracts.weights import read_weight, round_to_bf16
 
 TYPES = {"fp32": ("F32", 4), "bf16": ("BF16", 2), "fp16": ("F16", 2)}
 """The name of each precision in safetensors, and the bytes of a value."""
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""The name of each precision in transformers."""
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "mamba2": "Mamba2ForCausalLM"}
+"""The classes of transformers by the type of a language model."""
 CHUNK = 1 << 22  # values rounded at a time, 16 MiB in float32
-SHARD_BYTES = 5_000_000_000
-"""A larger model is split into several files, like public checkpoints."""
 
 
 def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
@@ -33,67 +34,67 @@ def prepare(suite: Suite, precision: str) -> Callable[[Path], None]:
     if precision not in TYPES:
         raise Unsupported(f"safetensors files are not written in {precision}", f"take one of {', '.join(TYPES)}")
     weights = suite.weights()
-    files = layout(suite.config, weights.names(), precision)
+    config = nested(suite.config)
+    documents: dict[str, Any] = {"config.json": config}
+    if architecture := ARCHITECTURES.get(config.get("model_type", "")):
+        documents = _language_model(architecture, config, precision)
 
     def write(folder: Path) -> None:
-        for path, document in files.documents.items():
-            write_json(folder / path, document)
-        for path, names in files.weights.items():
-            _write_model(folder / path, names, weights, precision)
+        for name, document in documents.items():
+            (folder / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        _write_file(folder / "model.safetensors", weights, precision)
 
     return write
 
 
-def write_json(path: Path, document: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+def nested(config: Mapping[str, Value]) -> dict[str, Any]:
+    """A suite's config as a JSON document: a dot in a name becomes a nested object."""
+    document: dict[str, Any] = {}
+    for name, value in config.items():
+        *parts, last = name.split(".")
+        into = document
+        for part in parts:
+            into = into.setdefault(part, {})
+        into[last] = value
+    return document
 
 
-def _write_model(stem: Path, names: dict[str, str], weights: Weights, precision: str) -> None:
-    """Writes tensors into `stem`.safetensors, or into shards with an index.
+def _language_model(architecture: str, config: dict[str, Any], precision: str) -> dict[str, Mapping[str, Any]]:
+    """The JSON files as transformers reads them.
 
-    names: the suite's name of each tensor, by the name in the file.
+    The file declares that there is no end token, because transformers otherwise uses token 2. The tokenizer's words are
+    the numbers of the tokens, and any other word is an error.
     """
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    size = TYPES[precision][1]
-    sizes = {name: size * math.prod(map(int, weights.spec(own).shape)) for name, own in names.items()}
-    shards = list(_shards(sizes))
-    if len(shards) == 1:
-        files = [f"{stem.name}.safetensors"]
-    else:
-        files = [f"{stem.name}-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
-        index = {name: file for file, shard in zip(files, shards, strict=True) for name in shard}
-        total = {"total_size": sum(sizes.values())}
-        write_json(stem.with_name(f"{stem.name}.safetensors.index.json"), {"metadata": total, "weight_map": index})
-    for file, shard in zip(files, shards, strict=True):
-        _write_file(stem.with_name(file), {name: names[name] for name in shard}, weights, precision)
+    ends = {"bos_token_id": None, "eos_token_id": None}
+    generation = {**ends, **config.pop("generation_config")}
+    words = {str(token): token for token in range(config["vocab_size"])}
+    return {
+        "config.json": {"architectures": [architecture], **ends, **config, "torch_dtype": DTYPES[precision]},
+        "generation_config.json": generation,
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"},
+        "tokenizer.json": {
+            "version": "1.0",
+            "added_tokens": [],
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "model": {"type": "WordLevel", "vocab": words, "unk_token": "none"},
+        },
+    }
 
 
-def _shards(sizes: dict[str, int]) -> Iterable[Sequence[str]]:
-    """The names of each file, in their order, so that no file of several tensors exceeds SHARD_BYTES."""
-    shard: list[str] = []
-    for name in sizes:
-        if shard and sum(sizes[member] for member in (*shard, name)) > SHARD_BYTES:
-            yield shard
-            shard = []
-        shard.append(name)
-    yield shard
-
-
-def _write_file(path: Path, names: dict[str, str], weights: Weights, precision: str) -> None:
+def _write_file(path: Path, weights: Weights, precision: str) -> None:
     type, size = TYPES[precision]
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers asks for it
     end = 0
-    for name, own in names.items():
-        shape = tuple(map(int, weights.spec(own).shape))
+    for name in weights.names():
+        shape = tuple(map(int, weights.spec(name).shape))
         begin, end = end, end + size * math.prod(shape)
         header[name] = {"dtype": type, "shape": shape, "data_offsets": (begin, end)}
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)  # so that the data is aligned
     with path.open("wb") as file:
         file.write(len(head).to_bytes(8, "little") + head)
-        for own in names.values():
-            write_tensor(file, read_weight(weights, own), precision)
+        for name in weights.names():
+            write_tensor(file, read_weight(weights, name), precision)
 
 
 def write_tensor(file: BinaryIO, values: npt.NDArray[np.float32], precision: str) -> None:

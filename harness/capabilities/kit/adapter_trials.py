@@ -7,7 +7,7 @@ tier makes them quick.
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,7 +33,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.judge.statistics.timestamps import window_ns
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
@@ -46,7 +45,6 @@ from mixmark.harness.plan import phases, presets
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
-from mixmark.harness.resources.files import ROOT, table
 from mixmark.harness.resources.psutils import UNKNOWN
 from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
@@ -62,8 +60,6 @@ SETTLE_S = 0.5  # threads that wait for work may still spin for this long
 IDLE_S = 1.0  # then they must not spin for this long
 KILLED_AFTER_S = 0.5  # from the begin of a window until its worker is killed
 CONCURRENT_FEEDS = 4  # audited feeds for each feed that the runner takes at once
-LOAD = 0.5  # of the throughput of a closed loop: the rate at which feeds arrive at a server
-SERVED_S = 15.0  # feeds arrive at a server for this long; a slow suite has fewer feeds than its percentile takes
 UNKNOWN_OPTION = "mixmark-conformance"
 
 
@@ -75,7 +71,7 @@ class Discovery:
     environment: Environment
     took_s: float
     traces: tuple[str, ...]
-    """Living processes, ports, files and claimed accelerators, in words."""
+    """Living processes, files and claimed accelerators, in words."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +101,6 @@ class AdapterTrials:
         self._chosen = config.adapter(adapter.name)
         self._config, self._suites, self._folder = config, suites, folder
         self._phases: list[Phase] = []
-        self._printed: Counter[str] = Counter()
-        """The bytes that workers have printed, by the name of the phase."""
-        self._shares: dict[str, Share] = {}
-        """The shares that were measured, by their keys."""
         self._scratches = 0
         (folder / "raw").mkdir(parents=True)
         (folder / "logs").mkdir()
@@ -123,11 +115,7 @@ class AdapterTrials:
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices of the first discovery that are to be tried. Raises NotChecked if there is none."""
-        try:
-            found = self.discoveries[0].devices
-        except WorkerFailed as failed:
-            raise NotChecked(f"no device was discovered: {failed}") from failed
-        found = tuple(device for device in found if self._only in ("", device.id))
+        found = tuple(device for device in self.discoveries[0].devices if self._only in ("", device.id))
         if not found:
             raise NotChecked("the adapter reaches no device of this machine")
         return found
@@ -148,13 +136,10 @@ class AdapterTrials:
         return None
 
     def _discovery(self) -> Discovery:
-        scratch, current = self._scratch(), self._scratch()
-        for entry in Path.cwd().iterdir():  # so that what others write into the current folder is not seen
-            (current / entry.name).symlink_to(entry)
-        before = _files(current)
+        scratch = self._scratch()
         identity = registry.identity(self.adapter, self._chosen.python)
         begin_s = clock.now_s()
-        with self._worker(scratch=scratch, current=current) as worker:
+        with self._worker(scratch=scratch) as worker:
             reply = worker.call(AdapterCalls.discover, self.timeout_s)()
             took_s = clock.now_s() - begin_s
             assert worker.hello is not None  # it comes before the reply
@@ -162,17 +147,9 @@ class AdapterTrials:
             children = process.children(recursive=True)
             with Accelerators() as accelerators:
                 states = accelerators.read({worker.pid, *(child.pid for child in children)}, Path("/proc"))
-            files = [*(_files(current) - before), *(f"TMPDIR/{name}" for name in _files(scratch))]
-            # Only Linux reports the mode.
-            files += [
-                file.path
-                for file in process.open_files()
-                if getattr(file, "mode", "") != "r" and file.path != str(worker.log)
-            ]
             traces = (
                 *(f"{child.name()} went on" for child in children),
-                *(f"it listens on port {port}" for port in _listening([process, *children])),
-                *(f"it left {name}" for name in sorted(files)[:5]),
+                *(f"it left TMPDIR/{path.name}" for path in scratch.iterdir() if path.name != "__pycache__"),
                 *(
                     f"it computes on {state.id}, whose memory it thus claims"
                     for state in states
@@ -227,25 +204,6 @@ class AdapterTrials:
         return tuple(found)
 
     @trial
-    def served(self) -> tuple[Record, ...]:
-        """For each kind of device, the quickest suite that has latency limits: feeds arrive at half the rate of a
-        closed loop."""
-        found: list[Record] = []
-        for device in self.kinds:
-            able = [
-                record
-                for record in self.concurrent
-                if record.route.device == device.id and record.completions and self._percentile(record)
-            ]
-            for record in sorted(able, key=_feed_s)[:1]:
-                rate_per_s = LOAD / _feed_s(record)
-                needed = min(sample_needed(self._percentile(record) or 0.9), max(1, int(rate_per_s * SERVED_S)))
-                changes = {"scenario": "server", "rate_per_s": rate_per_s, "limits": _bounded(needed)}
-                key = record.key.replace("concurrent.", "server.", 1)
-                found += self._measured("server", [self._shares[record.key].model_copy(update={**changes, "key": key})])
-        return tuple(found)
-
-    @trial
     def paired(self) -> tuple[Record, ...]:
         """Two devices at once, each with its quickest suite. Raises NotChecked if there is only one."""
         pair = next((pair for pair in combinations(self.devices, 2) if not pair[0].silicon & pair[1].silicon), None)
@@ -259,17 +217,6 @@ class AdapterTrials:
             key = phases.key_of("pair", device.id, share.key)
             shares.append(share.model_copy(update={"route": route, "key": key}))
         return tuple(self._measured("pair", shares, _at_once))
-
-    @trial
-    def unclaimed(self) -> tuple[Record, ...]:
-        """For each kind of device, the quickest suite in a precision that the device does not offer to it."""
-        found: list[Record] = []
-        for device in self.kinds:
-            share = self.quickest(device)
-            for precision in [name for name in PRECISIONS if name not in device.offers(share.route.suite)][-1:]:
-                route = share.route.model_copy(update={"precision": precision})
-                found += self._measured("unclaimed", [share.model_copy(update={"route": route})])
-        return tuple(found)
 
     @trial
     def killed(self) -> Mapping[str, tuple[Record, Record]]:
@@ -325,11 +272,6 @@ class AdapterTrials:
             update={"phases": tuple(self._phases), "records": tuple(records), "finished": True}
         )
 
-    @property
-    def log_bytes(self) -> int:
-        """The bytes that the workers of all claims have printed."""
-        return sum(printed for name, printed in self._printed.items() if name.startswith("claims"))
-
     # Sessions of one worker
 
     @trial
@@ -378,16 +320,12 @@ class AdapterTrials:
         by_device: dict[str, list[Share]] = defaultdict(list)
         for share in shares:
             by_device[share.route.device].append(share)
-            self._shares[share.key] = share
         if not shares:
             return []
         tasks = tuple(Task(device=device, shares=tuple(several)) for device, several in by_device.items())
         phase = Phase(name=f"{len(self._phases):03d}.{name}", purpose="solo", tasks=tasks)
         self._phases.append(phase)
-        records = attend(phase, self._equipment, self._folder, drive or _one_by_one)
-        logged = sum(log.stat().st_size for log in (self._folder / "logs").glob("[0-9]*.log"))
-        self._printed[name] += logged - self._printed.total()
-        return records
+        return attend(phase, self._equipment, self._folder, drive or _one_by_one)
 
     @trial
     def _bench(self) -> Workbench:
@@ -410,11 +348,6 @@ class AdapterTrials:
         feeds = max(2, audits, -(-(gate.samples if gate else 1) // batch))
         return share.model_copy(update={"batch": batch, "limits": _bounded(feeds, audits)})
 
-    def _percentile(self, record: Record) -> float | None:
-        """The percentile of the latency limits of a record's suite; None if it has none."""
-        latency = self._equipment.suite(record.route).latency
-        return latency.percentile if latency else None
-
     def _scratch(self) -> Path:
         self._scratches += 1
         scratch = self._folder / f"scratch-{self._scratches}"
@@ -425,14 +358,13 @@ class AdapterTrials:
         self,
         more_options: Mapping[str, str] | None = None,
         scratch: Path | None = None,
-        current: Path | None = None,
     ) -> Worker:
-        """A fresh worker for requests of the kit's own. current: its current folder. Raises WorkerFailed."""
+        """A fresh worker for requests of the kit's own. Raises WorkerFailed."""
         options = {**self._chosen.options, **(more_options or {})}
         log = self._folder / "logs" / "kit.log"
         file, _, name = self.adapter.spec.rpartition(":")
         adapter = replace(self.adapter, spec=f"{Path(file).resolve()}:{name}") if file.endswith(".py") else self.adapter
-        return Worker(adapter, options, scratch or self._scratch(), log, self._chosen.python, current=current)
+        return Worker(adapter, options, scratch or self._scratch(), log, self._chosen.python)
 
 
 def _one_by_one(parts: Sequence[Part]) -> None:
@@ -496,28 +428,12 @@ def _cpu_s(pids: Sequence[int]) -> float:
 
 
 def _own_bytes(pid: int) -> int:
-    """The memory that a process and its children filled. Of pages that are read from files, how many count as a
-    process's own depends on who else maps them."""
+    """The memory of a process and its children that they share with no other process."""
     total = 0
     for process in _family([pid]):
         with suppress(*UNKNOWN):
-            status = table(ROOT / f"proc/{process.pid}/status")
-            filled = [status[name].split()[0] for name in ("RssAnon", "RssShmem", "VmSwap") if name in status]
-            total += sum(map(int, filled)) * 1024 if filled else process.memory_full_info().uss
+            total += process.memory_full_info().uss
     return total
-
-
-def _files(folder: Path) -> set[str]:
-    with suppress(OSError):
-        return {path.name for path in folder.iterdir()} - {"__pycache__"}
-    return set()
-
-
-def _listening(processes: Iterable[psutil.Process]) -> Iterator[int]:
-    for process in processes:
-        with suppress(*UNKNOWN):
-            sockets = process.net_connections("inet")
-            yield from (socket.laddr.port for socket in sockets if socket.status == psutil.CONN_LISTEN)
 
 
 def _kind(device: Device) -> tuple[str, str, int | None]:

@@ -41,8 +41,8 @@ def _installed(kind: str) -> Callable[[str], bool]:
     "recording",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write what the devices, their driver, the meters and the first steps told, without what looks like a name, "
-    "a path or a serial number: the file to send of new silicon.",
+    help="Write what the devices, their driver and the first steps told, without what looks like a name, a path or a "
+    "serial number: the file to send of new silicon.",
 )
 @REPORT
 @WAIT_IDLE
@@ -84,7 +84,7 @@ def check_adapter(
 
     def keep(report: Report, result: Result | None) -> None:
         nonlocal recorded
-        recorded = _recorded(report, result, config, redactor) if redactor else ""
+        recorded = _recorded(report, result, redactor) if redactor else ""
 
     with reserve(Path.cwd(), "smoke", wait_idle_s):
         code = _run(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
@@ -95,12 +95,11 @@ def check_adapter(
     sys.exit(code)
 
 
-def _recorded(report: Report, result: Result | None, config: Path | None, redactor: Any) -> str:
+def _recorded(report: Report, result: Result | None, redactor: Any) -> str:
     """The recording of a first contact as JSON, without private texts."""
     from mixmark.harness.capabilities.kit import first_contact
-    from mixmark.harness.machine import config as configuration
 
-    recorded = first_contact.recording(report, result and redactor.result(result), configuration.load(config))
+    recorded = first_contact.recording(report, result and redactor.result(result))
     content = redactor.content(recorded.model_dump(mode="json"))
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
@@ -109,11 +108,11 @@ def _recorded(report: Report, result: Result | None, config: Path | None, redact
 @click.argument("name")
 @click.option(
     "--kind",
-    type=click.Choice(["session", "runner", "endpoint", "meter", "suite", "policy"]),
+    type=click.Choice(["session", "runner", "meter", "suite", "policy"]),
     default="session",
     show_default=True,
-    help="What it connects: a compiler or runtime that takes graphs, an engine with a network of its own, a server, or "
-    "a source of energy readings; or what it adds: a workload, or a way to assign requests to devices.",
+    help="What it connects: a compiler or runtime that takes graphs, an engine or a server with a network of its own, "
+    "or a source of energy readings; or what it adds: a workload, or a way to assign requests to devices.",
 )
 @click.option(
     "--out",

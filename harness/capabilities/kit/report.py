@@ -127,6 +127,9 @@ def apply(check: Check[Trials], trials: Trials, runs_here: bool = False) -> Chec
     except CheckFailed as error:
         message = str(error)
     except WorkerFailed as error:
+        reported = vars(trials).setdefault("reported", [])
+        state = "not checked" if error in reported else "failed"  # a trial keeps its error for every check
+        reported.append(error)
         message = f"{error.failure.kind}: {error.failure.message}"
     except MixmarkError as error:
         message = error_text(error)

@@ -1,1 +1,1 @@
-"""The ladder: the mix served as requests that arrive, at levels of load, by the plan and by other policies."""
+"""The ladder: the mix served by the plan as requests that arrive, at levels of load."""

@@ -11,7 +11,6 @@ from mixmark.harness.capabilities.ladder.load import (
     LEVELS,
     Levels,
     Load,
-    Served,
     due_ns,
     level_name,
     limits_of,
@@ -27,46 +26,39 @@ from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest, Served
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.request_queue import request_units
 from mixmark.harness.measure.stages import Outlook, RunState, Steps, absent
-from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.experiments import Experiment, fact
-from mixmark.reporters.document import Chart, Table
+from mixmark.harness.plugins.experiments import Experiment
+from mixmark.reporters.document import Table
 
 
 class LoadLadder(Experiment):
     name = "ladder"
-    facts = (Levels, Served)
+    facts = (Levels, Load)
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Levels:
         return Levels(levels=given["levels"] or LEVELS.get(run.request.preset, DEFAULT))
 
     def next(self, state: RunState) -> Steps:
-        """One level after the other, by the plan and by each other policy."""
-        policies = (BY_PLAN, *fact(state.result, "policies", "policies", ()))
-        known = {(served.load.level, served.policy) for served in _served(state.of(self.name))}
+        """One level after the other."""
+        known = {phase.told(Load).level for phase in state.of(self.name)}
         missing: list[Absent] = []
         for level in state.asked(self.name, Levels).levels:
-            waiting = [each for each in policies if (level, each) not in known]
             name = level_name(state.mix.name, level)
-            if not waiting or state.is_absent(name):
+            if level in known or state.is_absent(name):
                 continue
             try:
                 load = _load(state, level, name)
             except UsageError as error:
                 missing.append(absent(name, error))
                 continue
-            return (*missing, self._phase(state, load, waiting[0]))
+            limits = limits_of(load, state.plan, state.preset.mix)
+            phase = state.phase(f"load{round(level * 100)}", limits=limits)
+            return (*missing, state.experiment(self.name, load, phase))
         return missing
 
-    def _phase(self, state: RunState, load: Load, policy: str) -> Phase:
-        name = key_of(f"load{round(load.level * 100)}" + ("" if policy == BY_PLAN else f"-{policy}"))
-        limits = limits_of(load, state.plan, state.preset.mix)
-        return state.experiment(self.name, Served(load=load, policy=policy), state.phase(name, limits=limits))
-
     def rounds(self, run: Outlook) -> int:
-        levels = len(run.asked(self.name, Levels).levels)
-        return levels * (1 + len(fact(run.result, "policies", "policies", ())))
+        return len(run.asked(self.name, Levels).levels)
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         """Around the first level as long as a level lasts at least: the idle machine is a level of the ladder."""
@@ -74,15 +66,11 @@ class LoadLadder(Experiment):
         return max(run.preset.idle_s, level_s)
 
     def prefix(self, phase: Phase) -> str:
-        served = phase.told(Served)
-        by = "" if served.policy == BY_PLAN else f" by {served.policy}"
-        return f"at {percent(served.load.level)} load{by}"
+        return f"at {percent(phase.told(Load).level)} load"
 
     def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> ServedByPolicy:
-        served = request.phase.told(Served)
-        others = executor.prepared.get("policies", {})
-        plugin = others.get(served.policy) or registry.find("policies")[served.policy]
-        return ServedByPolicy(plugin, request, due_ns(served.load), served.load.request_units)
+        load = request.phase.told(Load)
+        return ServedByPolicy(registry.find("policies")[BY_PLAN], request, due_ns(load), load.request_units)
 
     def contradictions(self, result: Result) -> Iterator[str]:
         """The requests were due when their seed says."""
@@ -98,14 +86,7 @@ class LoadLadder(Experiment):
         return blocks.lines(figures, judged.result)
 
     def table(self, judged: Assessment, figures: Ladder) -> Table:
-        return blocks.table(figures, judged.result)
-
-    def charts(self, judged: Assessment, figures: Ladder) -> Iterable[Chart]:
-        return blocks.charts_of(figures)
-
-
-def _served(phases: Iterable[Phase]) -> list[Served]:
-    return [phase.told(Served) for phase in phases]
+        return blocks.table(figures)
 
 
 def _load(state: RunState, level: float, name: str) -> Load:

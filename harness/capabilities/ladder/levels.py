@@ -2,7 +2,6 @@
 
     response time      from when a request was due until its last unit, also if it waited long before it was begun
     MX of the ladder   Σ mixes per hour / Σ kW over the mixed runs, the levels and the ready idle: each for equal time
-    departure          the largest (P(u) - line(u)) / P(1), where line(u) leads from the ready idle to the mixed runs
     goodput            the highest load at which every suite keeps its latency limits
 
 The ladder stands beside the score and is never a part of it.
@@ -15,16 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mixmark.harness.capabilities.ladder.load import Levels, Load, Served, due_ns, level_name
+from mixmark.harness.capabilities.ladder.load import Levels, Load, due_ns, level_name
 from mixmark.harness.contracts.figures import Estimate, figure
-from mixmark.harness.contracts.schema import BY_PLAN, Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
+from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import ready_watts
 from mixmark.harness.judge.findings import declare, found, warning
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
 from mixmark.harness.judge.statistics.intervals import holds, percentile
-from mixmark.harness.plugins.experiments import fact
 
 LARGEST_DELAY = 0.01
 """The harness's own delay, p99, as a fraction of the shortest latency limit, above which a level does not count."""
@@ -54,9 +52,8 @@ class Responses:
     answered: int
     """The requests with every unit finished, in time or not."""
     p50_ns: int | None
-    """The median response time. As the other percentiles, it is None if there are too few requests."""
+    """The median response time. As the other percentile, it is None if there are too few requests."""
     p90_ns: int | None
-    p99_ns: int | None
     limits: LatencyLimits | None
     """The suite's limits. None if it has none."""
     keeps_limits: bool | None
@@ -65,10 +62,8 @@ class Responses:
 
 @dataclass(frozen=True)
 class Level:
-    """The mix served at one level of load, by one policy."""
+    """The mix served at one level of load."""
 
-    policy: str
-    """The policy that assigned the requests to devices."""
     target: float
     """The load: the share of the rate of the mixed runs that arrived."""
     actual: float
@@ -104,18 +99,15 @@ class Ladder:
     bare_watts: float | None
     """The power when no worker runs."""
     levels: tuple[Level, ...]
-    """By policy, the plan first, and from the highest load to the lowest."""
+    """From the highest load to the lowest."""
     missing: Mapping[str, Reason]
     """Why levels were not served, by their names."""
-
-    def of(self, policy: str = BY_PLAN) -> tuple[Level, ...]:
-        return tuple(level for level in self.levels if level.policy == policy)
 
     @property
     @figure
     def mixes_per_kwh(self) -> float | None:
         """MX of the ladder. None if a power is not known, or a level has a problem."""
-        levels = self.of()
+        levels = self.levels
         watts = [self.watts, self.ready_watts, *(level.run.total.watts for level in levels)]
         known = [each for each in watts if each is not None]
         if not levels or len(known) < len(watts) or any(level.problems for level in levels) or not sum(known):
@@ -131,22 +123,9 @@ class Ladder:
 
     @property
     @figure
-    def departure(self) -> float | None:
-        """The largest departure of the power from the line; above 0: the machine draws more than it."""
-        if self.ready_watts is None or not self.watts:
-            return None
-        found = []
-        for level in self.of():
-            if level.run.total.watts is not None and not level.problems:
-                line = self.ready_watts + (self.watts - self.ready_watts) * level.actual
-                found.append((level.run.total.watts - line) / self.watts)
-        return max(found, key=abs, default=None)
-
-    @property
-    @figure
     def goodput(self) -> float | None:
-        """The highest level at which the plan keeps every limit. None if there is none, or too few requests tell."""
-        return max((level.target for level in self.of() if level.keeps_limits), default=None)
+        """The highest level at which every limit is kept. None if there is none, or too few requests tell."""
+        return max((level.target for level in self.levels if level.keeps_limits), default=None)
 
 
 def ladder(judged: Assessment) -> Ladder | None:
@@ -159,7 +138,6 @@ def ladder(judged: Assessment) -> Ladder | None:
     with_ready = [phase for phase in result.phases if phase.purpose == "mixed" or phase in served]
     levels = [level for phase in served if (level := _level(result, score.mix, phase, full, doubts)) is not None]
     runs = [*score.counted(), *(level.run for level in levels)]
-    order = {policy: at for at, policy in enumerate((BY_PLAN, *fact(result, "policies", "policies", ())))}
     asked = Levels.model_validate(result.experiments["ladder"])
     names = {level_name(score.mix.name, level) for level in asked.levels}
     return Ladder(
@@ -167,22 +145,21 @@ def ladder(judged: Assessment) -> Ladder | None:
         watts=score.watts,
         ready_watts=_mean(ready_watts(result, phase.name) for phase in with_ready),
         bare_watts=_mean(watts for run in runs for watts in run.total.idle_watts),
-        levels=tuple(sorted(levels, key=lambda level: (order.get(level.policy, 0), -level.target))),
+        levels=tuple(sorted(levels, key=lambda level: -level.target)),
         missing={each.name: each.reason for each in result.absent if each.name in names},
     )
 
 
 def _level(result: Result, mix: Mix, phase: Phase, full: Estimate, doubts: Sequence[Finding]) -> Level | None:
     """None if nothing of it was recorded."""
-    run, served = run_of(result, mix, phase, doubts), phase.told(Served)
+    run, load = run_of(result, mix, phase, doubts), phase.told(Load)
     if run is None:
         return None
     records = [record for record in result.records if record.phase == phase.name]
-    responses = tuple(_responses(suite, served.load, records) for suite in mix.units)
+    responses = tuple(_responses(suite, load, records) for suite in mix.units)
     delay_ns = max((record.arrival_delay_ns or 0 for record in records), default=0)
     return Level(
-        policy=served.policy,
-        target=served.load.level,
+        target=load.level,
         actual=run.mixes_per_hour.estimate / full.estimate,
         run=run,
         responses=responses,
@@ -206,7 +183,6 @@ def _responses(suite: str, load: Load, records: Sequence[Record]) -> Responses:
         answered=len(total),
         p50_ns=percentile(total, 0.5),
         p90_ns=percentile(total, 0.9),
-        p99_ns=percentile(total, 0.99),
         limits=limits,
         keeps_limits=keeps,
     )
@@ -250,7 +226,7 @@ def _problems(responses: Sequence[Responses], delay_ns: int) -> Iterator[Finding
 
 def unknown_due(phase: Phase, records: Sequence[Record]) -> int:
     """The number of feeds whose due time the phase did not draw. records: of the phase."""
-    drawn, unknown = due_ns(phase.told(Served).load), 0
+    drawn, unknown = due_ns(phase.told(Load)), 0
     for record in records:
         if record.completions is not None and record.parent_window_ns is not None:
             since = record.completions.due_ns - record.parent_window_ns[0]

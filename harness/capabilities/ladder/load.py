@@ -12,7 +12,7 @@ from mixmark.harness.capabilities.ladder.options import HIGHEST as HIGHEST_LEVEL
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import duration, percent
-from mixmark.harness.contracts.schema import BY_PLAN, Fact, Int64s, Limits, Placement
+from mixmark.harness.contracts.schema import Fact, Int64s, Limits, Placement
 from mixmark.harness.plan.presets import longer
 
 LEVELS = {"official": (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)}
@@ -49,13 +49,6 @@ class Load(Fact):
     """The units in a request of each suite. A request is one feed, or several feeds in a row."""
     seed: int = Field(ge=0)
     """The seed of the due times, drawn when the level was planned."""
-
-
-class Served(Fact):
-    """The requests of a phase, and who assigned them."""
-
-    load: Load
-    policy: str = BY_PLAN
 
 
 def level_name(mix: str, level: float) -> str:

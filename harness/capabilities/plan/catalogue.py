@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from mixmark.harness.capabilities.plan.machine import Kind, Planner, Retained, Speed
+from mixmark.harness.capabilities.plan.machine import Kind, Retained, Speed
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Device, Mix, Result, weight_class
@@ -34,32 +34,10 @@ class MeasuredMachine:
     versions: Mapping[str, str]
     """The version of each suite."""
     created_utc: str
-    mixes_per_hour: Estimate | None
-    """The measured TX. None if there is no score."""
     retained: tuple[float, ...]
     """Measured over planned mixes per hour of each mixed run that counts."""
     mark: str
     """The verdict on the result if its figures should not be relied on. Empty otherwise."""
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A prediction beside the measurement."""
-
-    name: str
-    predicted: Estimate
-    measured: Estimate
-
-    @property
-    def off(self) -> float:
-        """How far the prediction lies from the measurement, as a fraction of it."""
-        return self.predicted.estimate / self.measured.estimate - 1
-
-    @property
-    def inside(self) -> bool:
-        """Whether the measurement lies within the interval of the prediction."""
-        low, high = self.predicted.ends
-        return low <= self.measured.estimate <= high
 
 
 def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> MeasuredMachine:
@@ -67,7 +45,7 @@ def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> 
 
     Raises UsageError if nothing was measured that counts.
     """
-    result, score, verdict = assessment.result, assessment.score, assessment.verdict
+    result, verdict = assessment.result, assessment.verdict
     evidence = gather(result)
     alone = solo_rates.alone(evidence, mix, voided(assessment.findings))
     allowed = (each for each in alone if weight_class(each.rate.precision) >= bits)
@@ -83,7 +61,6 @@ def measured_machine(name: str, assessment: Assessment, mix: Mix, bits: int) -> 
         kinds=tuple(replace(kind, doubt=doubt).marked(mark) for kind in _kinds(name, evidence, rates)),
         versions={suite.name: suite.version for suite in result.suites if suite.name in mix.units},
         created_utc=result.created_utc,
-        mixes_per_hour=score.mixes_per_hour if score and score.mix.units == mix.units else None,
         retained=retained(assessment.score, assessment.diagnoses),
         mark=mark,
     )
@@ -94,19 +71,6 @@ def of_runs(machines: Iterable[Sequence[float]]) -> Retained:
     known = [runs for runs in machines if runs]
     runs = [run for own in known for run in own]
     return Retained(mean(map(mean, known)), min(runs), max(runs), len(runs)) if known else Retained()
-
-
-def check(machine: MeasuredMachine, mix_units: Mapping[str, float], others: Retained) -> Checked:
-    """Predicts the mix of a machine from its own solo rates. others: what the mixed runs of other machines retained.
-
-    Raises UsageError if the machine has no score of this mix.
-    """
-    if machine.mixes_per_hour is None:
-        raise UsageError(f"{machine.name} has no score of this mix to compare a prediction with")
-    counts = {kind.name: kind.owned for kind in machine.kinds}
-    return Checked(
-        machine.name, Planner(machine.kinds, mix_units, others).of(counts).mixes_per_hour, machine.mixes_per_hour
-    )
 
 
 def _kinds(name: str, evidence: Evidence, rates: Rates) -> Iterator[Kind]:

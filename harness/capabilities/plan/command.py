@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mixmark.harness.capabilities.plan.catalogue import MeasuredMachine
     from mixmark.harness.capabilities.plan.machine import Kind, Limits, Retained
     from mixmark.harness.capabilities.plan.outlook import Box, Outlook
-    from mixmark.harness.capabilities.plan.prices import Declared
+    from mixmark.harness.capabilities.plan.prices import Declared, Prices
     from mixmark.harness.contracts.schema import Mix
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.reporters.document import Document
@@ -89,7 +89,6 @@ Machine: TypeAlias = "tuple[Source, MeasuredMachine]"
 @click.option(
     "--years", type=POSITIVE, default=3.0, show_default=True, help="Years of electricity that --tariff pays for."
 )
-@click.option("--check", "checks", is_flag=True, help="Compare the prediction for RESULTS with their measured mixes.")
 @click.option(
     "--format",
     "format_",
@@ -104,7 +103,6 @@ def plan(
     asked: str | None,
     bits: str,
     fraction: float,
-    checks: bool,
     format_: str | None,
     as_json: bool,
     **more: Any,
@@ -125,10 +123,9 @@ def plan(
     Examples: mixmark plan results/mine --without "Acme Topaz"
               mixmark plan results/mine --add "NVIDIA L4"
               mixmark plan --entries DIR --prices FILE --mixes-per-hour 300
-              mixmark plan --check results/mine
               mixmark plan results/mine --format html > plan.html
     """
-    from mixmark.harness.capabilities.plan import catalogue, text
+    from mixmark.harness.capabilities.plan import text
     from mixmark.reporters import summary
 
     form = form_of(format_, False, as_json)
@@ -140,15 +137,6 @@ def plan(
     machines = list(_measured(sources, mix, int(bits), left_out))
     if not machines:
         raise _nothing(left_out)
-    if checks:
-        checked = [
-            catalogue.check(machine, mix.units, _retained(machines, mix, bits, machine))
-            for source, machine in machines
-            if source.owned or not results
-        ]
-        facts = [asdict(each) | {"off": each.off, "inside": each.inside} for each in checked]
-        _print(form, facts, text.checks(checked))
-        return
     outlook = replace(
         _outlook(machines, mix, own_work, bits, fraction, left_out, more), mix=mix.name, own_work=own_work
     )
@@ -173,7 +161,6 @@ def _outlook(
 
     unused: list[tuple[str, str]] = []
     listed = prices.load(more["prices"]) if more["prices"] else prices.Prices()
-    machines, currency = _in_one_currency(machines, listed.currency, unused)
     measured = _kinds(machines, listed.devices, unused)
     named = [text.split("=")[0].strip() for option in ("add", "at_most") for text in more[option]]
     asked_about = {name: own for name, own in listed.devices.items() if name in named or not more["add"]}
@@ -189,7 +176,7 @@ def _outlook(
     planner = Planner(kinds, mix.units, _retained(machines, mix, bits), energy)
     found = outlook.answered(planner, limits, left_out, _boxes(machines, kinds))
     without = ((plain(name), why) for name, why in unused)
-    return replace(found, currency=currency, left_out=(*found.left_out, *without))
+    return replace(found, currency=_currency(machines, listed), left_out=(*found.left_out, *without))
 
 
 def _print(form: str, facts: object, shown: Document) -> None:
@@ -276,8 +263,8 @@ def _measured(sources: Sequence[Source], mix: Mix, bits: int, left_out: list[tup
         yield source, machine
 
 
-def _retained(machines: Sequence[Machine], mix: Mix, bits: str, apart: MeasuredMachine | None = None) -> Retained:
-    """What the mixed runs of these machines and of published ones retained, without one machine's runs."""
+def _retained(machines: Sequence[Machine], mix: Mix, bits: str) -> Retained:
+    """What the mixed runs of these machines and of published ones retained."""
     from mixmark.harness.capabilities.plan import catalogue
     from mixmark.harness.judge import references
 
@@ -285,24 +272,15 @@ def _retained(machines: Sequence[Machine], mix: Mix, bits: str, apart: MeasuredM
     for published in references.published():
         if published.mix.startswith(f"{mix.tier}-") and published.weight_class == int(bits):
             found.setdefault(published.created_utc, published.retained)
-    if apart is not None:
-        found.pop(apart.created_utc, None)
     return catalogue.of_runs(found.values())
 
 
-def _in_one_currency(
-    machines: Sequence[Machine], currency: str, unused: list[tuple[str, str]]
-) -> tuple[list[Machine], str]:
-    """The machines and the currency of all prices. Prices of entries in another currency are not used."""
-    currency = currency or next((source.price.currency for source, _ in machines if source.price), "")
-    found = []
-    for source, machine in machines:
-        own = source
-        if source.price and source.price.currency != currency:
-            unused.append((f"the price of {machine.name}", f"it is in {source.price.currency}"))
-            own = replace(source, price=None)
-        found.append((own, machine))
-    return found, currency
+def _currency(machines: Sequence[Machine], listed: Prices) -> str:
+    """The currency of all prices. Empty if none is named."""
+    found = {source.price.currency for source, _ in machines if source.price} | {listed.currency} - {""}
+    if len(found) > 1:
+        raise UsageError(f"the prices are in {' and '.join(sorted(found))}", "name entries and prices of one currency")
+    return "".join(found)
 
 
 def _kinds(machines: Sequence[Machine], declared: Mapping[str, Declared], unused: list[tuple[str, str]]) -> list[Kind]:

@@ -33,7 +33,6 @@ from mixmark.harness.plan.bound import EXACT, NOTHING, check_suites
 Question = Literal["cheapest", "most", "efficient"]
 """The lowest cost for a demand, the most mixes per hour, or the most mixes per kWh (for a demand, the least power)."""
 MOST = 1000  # limit of the devices of a kind, if nothing else limits them
-MOST_SETS = 200  # limit of the sets of suites that fit into a memory together; four suites have at most 6
 TIME_LIMIT_S = 10.0  # of one program; its answer then has a gap
 HOUR_S, HOURS_A_YEAR = 3600, 8766
 SCALE = 1e3  # factor of the solver's objective, because its absolute tolerances are about 1e-6
@@ -574,9 +573,4 @@ def _largest(own: Sequence[int], kind: Kind, pool: str) -> list[tuple[int, ...]]
             inside = set(held)
             if sum(sizes[s] for s in held) <= room and not any(inside <= set(larger) for larger in found):
                 found.append(held)
-                if len(found) > MOST_SETS:
-                    raise MixmarkError(
-                        f"{len(own)} suites fit into the memory of {kind.name} in more than {MOST_SETS} sets",
-                        "give a mix of fewer suites",
-                    )
     return found

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
-from mixmark.harness.capabilities.plan.catalogue import Checked
 from mixmark.harness.capabilities.plan.machine import Answer, Assumption
 from mixmark.harness.capabilities.plan.outlook import Outlook, per_kwh, per_price
 from mixmark.harness.contracts.figures import Estimate
@@ -156,22 +155,6 @@ def _meets(outlook: Outlook, answer: Answer, demand: float) -> str:
     if assumed := _assumed_in(outlook, answer):
         return f"{asked} are met only if {', '.join(assumed)} does what is assumed of it"
     return f"{asked} are met" if answer.question == "most" else ""
-
-
-def checks(found: Sequence[Checked]) -> Document:
-    """The predictions beside what was measured."""
-    rows = [
-        (
-            check.name,
-            f"{_range(check.predicted)} mixes per hour",
-            f"{significant(check.measured.estimate)} mixes per hour",
-            f"{abs(check.off) * 100:.1f} % too {'high' if check.off > 0 else 'low'}",
-            f"{'inside' if check.inside else 'OUTSIDE'} the interval",
-        )
-        for check in found
-    ]
-    about = "The rates are of each machine; what a mix retains of its plan is from the mixed runs of others."
-    return Document(NEVER_RANKED, about, [Table("", ("machine", "predicted", "measured", "off", "which is"), rows)])
 
 
 def _proof(answer: Answer) -> str:

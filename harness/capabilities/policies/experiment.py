@@ -28,7 +28,7 @@ SLOW = 1.05
 
 
 class Policies(Fact):
-    """The policies that are compared with the plan: the mix is also run and served by each of them."""
+    """The policies that are compared with the plan: the mix is also run by each of them."""
 
     policies: tuple[str, ...]
 

@@ -7,6 +7,6 @@ OPTIONS = (
         ["--policy", "policies"],
         multiple=True,
         metavar="NAME|FILE:CLASS",
-        help="Also run the mix and serve it by this policy, in turns with the plan. Repeatable.",
+        help="Also run the mix by this policy, in turns with the plan. Repeatable.",
     ),
 )

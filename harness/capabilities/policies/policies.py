@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.plan.policies import Choice, FirstToFinish, Seconds, first_to_finish
+from mixmark.harness.plan.policies import Choice, FirstToFinish, Seconds
 
 
 class RoundRobin:
@@ -41,24 +41,3 @@ class FastestDevice:
 
 class Greedy(FirstToFinish):
     """The oldest request goes to the device that is expected to finish it first."""
-
-
-class Deadline:
-    """A device with room gets the request with the least slack: the time to its limit minus its time on the fastest
-    device. Requests without a limit are last, in the order of arrival."""
-
-    def __init__(self, seconds: Seconds, plan: Seconds) -> None:
-        self._seconds = seconds
-        self._least_ns = {suite: min(own.values(), default=0.0) * 1e9 for suite, own in seconds.items()}
-
-    def choose(self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int) -> Choice:
-        free = [each for each in devices if each.has_room]
-        for request in sorted(waiting, key=self._latest_begin_ns) if free else ():
-            if device := first_to_finish(self._seconds[request.suite], free):
-                return request, device
-        return None
-
-    def _latest_begin_ns(self, request: Request) -> float:
-        if request.limit_ns is None:
-            return float("inf")
-        return request.due_ns + request.limit_ns - self._least_ns[request.suite]

@@ -6,7 +6,6 @@ Its two devices compute a suite of one sum: all differences that the kit's check
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -32,8 +31,8 @@ from mixmark import (
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "int8")
 FAULTS = (
-    *("slow", "forgets", "leaves", "twice", "lax", "raises", "wide", "wrong", "elsewhere", "obliging", "lazy"),
-    *("clings", "leaks", "spins", "mixes up", "stalls", "greedy", "prints"),
+    *("slow", "forgets", "leaves", "twice", "lax", "raises", "wide", "wrong", "elsewhere", "lazy"),
+    *("clings", "leaks", "spins", "mixes up", "greedy"),
 )
 SPINS = "import time\nwhile sum(range(40_000)): time.sleep(0.002)"
 """Burns a part of a CPU."""
@@ -55,25 +54,18 @@ class Lazy:
 class Engine:
     facts: Mapping[str, str] = {"engine": "acme 1"}
 
-    def __init__(self, faults: Iterable[str], precision: str, use: Use, processes: Sequence[int]) -> None:
-        self.faults, self.precision, self.use, self.processes = set(faults), precision, use, processes
+    def __init__(self, faults: Iterable[str], precision: str, processes: Sequence[int]) -> None:
+        self.faults, self.precision, self.processes = set(faults), precision, processes
         self.concurrency = 2
         self.buffer: Array = np.zeros(1, np.int64)
         self.lock = threading.Condition()
-        self.feeds = self.writes = 0
+        self.writes = 0
         if "elsewhere" in self.faults:
             self.facts = {**self.facts, "elsewhere": "2 of 3 nodes on cpu:0"}
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
-        with self.lock:
-            self.feeds += 1
-            count = self.feeds
-        if "prints" in self.faults:
-            print("x" * 100_000)
         if "raises" in self.faults and self.precision == "bf16":
             raise RuntimeError("acme: no kernel")
-        if "stalls" in self.faults and self.use.scenario == "server" and count % 5 == 0:
-            time.sleep(0.25)
         output: Any = feed["x"] + 0
         if "mixes up" in self.faults:  # all feeds share one buffer: each waits until another one has written into it
             with self.lock:
@@ -111,7 +103,6 @@ class Acme:
             time.sleep(0.3)
         if "leaves" in self.faults:
             HELD.append(subprocess.Popen(["sleep", "60"]))
-            HELD.append(socket.create_server(("127.0.0.1", 0)))
             Path(os.environ["TMPDIR"], "acme.probe").touch()
         name = f"Acme {os.getpid()}" if "forgets" in self.faults else "Acme"
         for number in (0, 1, 1) if "twice" in self.faults else (0, 1):
@@ -120,7 +111,7 @@ class Acme:
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        if precision not in PRECISIONS and "obliging" not in self.faults:
+        if precision not in PRECISIONS:
             raise Unsupported(f"acme computes in no {precision}")
         if "once" in self.faults and CLOSED:
             raise RuntimeError("acme: the driver is gone")
@@ -130,12 +121,12 @@ class Acme:
             # a process that outlives a killed worker
             HELD.append(subprocess.Popen([sys.executable, "-S", "-c", SPINS], start_new_session=True))
         if "greedy" not in self.faults:
-            yield Engine(self.faults, precision, use, self.processes)
+            yield Engine(self.faults, precision, self.processes)
             CLOSED.append(suite.name)
             return
         lock = Path(self.folder, "acme.lock")
         if lock.exists() and lock.read_text() != device.id:
             raise RuntimeError(f"acme: {lock.read_text()} is in use")
         lock.write_text(device.id)
-        yield Engine(self.faults, precision, use, self.processes)
+        yield Engine(self.faults, precision, self.processes)
         lock.unlink(missing_ok=True)

@@ -26,13 +26,11 @@ def test_the_kit_finds_nothing_in_what_is_built_in(name: str, tmp_path: Path, mo
         pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: it takes ten minutes to build")
     monkeypatch.setitem(registry.BUILT_IN, "suites", {"llm": registry.BUILT_IN["suites"]["llm"]})
     monkeypatch.setattr(adapter_trials, "WINDOW_NS", adapter_trials.SECOND // 2)
-    monkeypatch.setattr(adapter_trials, "SERVED_S", 1.0)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
     report = check_adapter(name)
     open_here = {verdict.check: verdict.state for verdict in report.verdicts if verdict.state != "passed"}
-    open_here.pop("server_keeps_its_latency", None)  # it depends on what else the machine does
     assert open_here in ({}, {"devices_work_at_once": "not checked"}), str(report)
 
 

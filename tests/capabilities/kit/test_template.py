@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import re
-import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
@@ -22,12 +18,11 @@ from click.testing import CliRunner, Result
 from mixmark.harness.capabilities.kit import template
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
-from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Adapter, Array, Use
 from mixmark.harness.machine import config
 from mixmark.harness.measure import metering
 from mixmark.harness.plugins import registry
-from mixmark.suites import dlrm, llm
+from mixmark.suites import dlrm
 from tests.capabilities.kit import template_pages
 from tests.marks import sweep
 
@@ -112,7 +107,7 @@ def test_the_pages_show_what_is_written() -> None:
         page = path.read_text("utf-8")
         assert template_pages.renewed(page) == page, f"{path.name}: python -m tests.capabilities.kit.template_pages"
     shown = "".join(path.read_text("utf-8") for path in template_pages.PAGES.glob("*.md"))
-    assert {found[2] for found in template_pages.FILE.finditer(shown)} == set(KINDS) - {"endpoint"}
+    assert {found[2] for found in template_pages.FILE.finditer(shown)} == set(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -171,39 +166,6 @@ def test_the_session_runs_every_suite_and_the_runner_its_own(tmp_path: Path, kin
     small = registry.load_suite(suite, "smoke")
     output, expected = outputs(acme(tmp_path, kind), small, feeds=2), outputs(Torch({}), small, feeds=2)
     np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.slow
-def test_the_endpoint_has_the_tokens_of_its_server(tmp_path: Path) -> None:
-    """The server computes by its own network, from the files of an export."""
-    formats = registry.find("formats")
-    if "safetensors" not in formats:
-        pytest.skip("nothing writes the files that the starter's server reads: install the format safetensors")
-    suite = llm.Llm("smoke", {})
-    weights = tmp_path / "weights"
-    weights.mkdir()
-    formats["safetensors"].load()(suite, "fp32")(weights)
-    (weights / "mixmark.json").write_text(json.dumps({"tier": "smoke"}))
-    template.write("endpoint", "acme", tmp_path / "endpoint")
-    with served(tmp_path / "endpoint", weights) as address:
-        adapter = module(tmp_path / "endpoint", "mixmark_acme").Acme({"address": address})
-        ((*tokens,),) = outputs(adapter, suite)
-    ((*others,),) = outputs(acme(tmp_path, "session"), suite)
-    assert len(tokens) == suite.units(1)
-    assert np.array_equal(tokens[:32], [row[:, 0] for row in others[:32]])  # later ones may differ by the order of sums
-    with pytest.raises(MixmarkError, match="does not answer"):
-        list(adapter.discover())
-
-
-@contextmanager
-def served(folder: Path, weights: Path) -> Iterator[str]:
-    command = [sys.executable, str(folder / "server.py"), str(weights), "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.kill()
 
 
 @pytest.mark.usefixtures("in_process")

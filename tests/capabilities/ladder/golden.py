@@ -8,10 +8,9 @@ from tests.fakes.machine import one_run
 
 
 def ladder() -> Result:
-    """The mix by the plan at three levels, and by another policy at one."""
+    """The mix at three levels."""
     base = one_run(600.0)
-    levels = [level_of(base, level) for level in LEVELS]
-    return with_ladder(base, *levels, level_of(base, 0.5, "greedy"), policies=("greedy",))
+    return with_ladder(base, *(level_of(base, level) for level in LEVELS))
 
 
 def made() -> Mapping[str, Result]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, requests_ns
-from mixmark.harness.capabilities.ladder.load import Served, due_ns, load_at
+from mixmark.harness.capabilities.ladder.load import Load, due_ns, load_at
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.schema import (
     Absent,
@@ -70,33 +69,31 @@ def metering(name: str, watts: float, end_ns: int) -> Metering:
     )
 
 
-def level_of(result: Result, level: float, policy: str = "plan", delay_ns: int = 1000) -> Turn:
+def level_of(result: Result, level: float) -> Turn:
     """A level as simulated devices serve it."""
     placement = not_none(result.phases[0].placement)
     rate_per_s = placement.mixes_per_s
     limits = PRESETS["quick"].mix.model_copy(update={"max_ns": 10**13})
     load = load_at(level, rate_per_s, MIX, request_units(QUANTA), limits, seed=7)
     source = partial(RequestQueue, policy=policies.Planned, limits={}, due_ns=due_ns(load), units=load.request_units)
-    name = f"load{round(level * 100)}" + ("" if policy == "plan" else f"-{policy}")
+    name = f"load{round(level * 100)}"
     records, _ = recorded(example(until_s=1e6, source=source, may_wait=True), name, {}, load.length_ns)
-    kept = {"arrival_delay_ns": delay_ns, "latency_limits": LIMIT}
+    kept = {"arrival_delay_ns": 1000, "latency_limits": LIMIT}
     served = [each.model_copy(update=kept) for each in records]
-    return turn("ladder", Served(load=load, policy=policy), served, placement)
+    return turn("ladder", load, served, placement)
 
 
-def with_ladder(base: Result, *levels: Turn, policies: Sequence[str] = ()) -> Result:
+def with_ladder(base: Result, *levels: Turn) -> Result:
     names = [each.name for each in base.phases]
     ends = {
         each.phase: each.parent_window_ns[1]
         for each in (*base.records, *(record for _, records in levels for record in records))
         if each.parent_window_ns
     }
-    powers = dict.fromkeys(names, watts_at(1)) | {
-        each.name: watts_at(each.told(Served).load.level) for each, _ in levels
-    }
+    powers = dict.fromkeys(names, watts_at(1)) | {each.name: watts_at(each.told(Load).level) for each, _ in levels}
     kept = [each for each in base.meterings if each.phase not in powers]
     read = (*kept, *(metering(name, watts, ends[name]) for name, watts in powers.items()))
-    asked = {"ladder": {"levels": list(LEVELS)}, "policies": {"policies": list(policies)}}
+    asked = {"ladder": {"levels": list(LEVELS)}}
     return with_turns(base, asked, *levels, meterings=read)
 
 
@@ -129,7 +126,6 @@ def test_the_arithmetic_of_the_ladder(ladder_result: Result) -> None:
     kilowatts = (FULL_W + sum(watts) + IDLE_W) / 1000
     assert found.mixes_per_kwh == pytest.approx((found.mixes_per_hour.estimate + sum(rates)) / kilowatts, rel=1e-3)
     assert found.idle_over_full == pytest.approx(1 / 6, rel=1e-3)
-    assert found.departure == pytest.approx(60 / FULL_W, abs=0.02), "they lie 60 W above the line"
 
 
 def test_the_goodput_is_the_highest_level_that_keeps_its_limits(ladder_result: Result) -> None:

@@ -32,4 +32,4 @@ def test_a_ladder_follows_the_mix_and_levels_that_cannot_be_are_told(duo: Shell)
     level_s = eta.seconds("phase", "load60") + sum(eta.seconds("audit", key) for key in keys)
     assert eta.total_s - Eta(alone, False).total_s == pytest.approx(level_s), "the next level is as long"
     shown = json.loads(duo("report", "out", "--format", "json").stdout)
-    assert [each["policy"] for each in shown["experiments"]["ladder"]["levels"]] == ["plan"]
+    assert [each["target"] for each in shown["experiments"]["ladder"]["levels"]] == [0.6]

@@ -106,7 +106,6 @@ def test_every_text_says_that_it_is_a_prediction(mine: Path) -> None:
     text = typed(mine, "--hosts", 1).stdout
     assert text.startswith("PREDICTED from solo rates at full load, not measured and never ranked.")
     assert "Most work, predicted (proved optimal)" in text
-    assert typed("--check", mine).stdout.startswith("PREDICTED")
 
 
 def test_a_host_takes_as_many_accelerators_as_it_was_measured_with_or_as_are_declared(mine: Path, prices: Path) -> None:
@@ -217,7 +216,6 @@ def test_a_disturbed_machine_is_called_so_in_every_line_and_an_invalid_one_is_le
     assert f"{HOST} (disturbed): nothing was measured" in text
     for name in (HOST, CARD):
         assert text.count(name) == text.count(f"{name} (disturbed)")
-    assert f"{HOST} (disturbed)" in typed("--check", mine).stdout
     verdict("invalid")
     refused = typed(*words)
     assert refused.exit_code == 2
@@ -257,6 +255,12 @@ def test_an_entry_that_its_check_rejects_is_left_out(entries: Path, monkeypatch:
     assert "mixmark check rejects it: E-X" in refused.stderr
     monkeypatch.setitem(registry.BUILT_IN, "services", {})
     assert typed("--entries", entries).exit_code == 2, "without that service, only results can be read"
+
+
+def test_prices_in_two_currencies_are_refused(entries: Path, prices: Path) -> None:
+    assert typed("--entries", entries, "--prices", prices, "--hosts", 1).exit_code == 0
+    prices.write_text(prices.read_text("utf-8").replace("EUR", "USD"), "utf-8")
+    assert "the prices are in EUR and USD" in typed("--entries", entries, "--prices", prices, "--hosts", 1).stderr
 
 
 @pytest.mark.parametrize(

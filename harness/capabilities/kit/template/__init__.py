@@ -16,11 +16,10 @@ from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import UsageError, explained
 from mixmark.harness.plugins import registry
 
-Kind = Literal["session", "runner", "endpoint", "meter", "suite", "policy"]
+Kind = Literal["session", "runner", "meter", "suite", "policy"]
 NEEDS: Mapping[Kind, tuple[str, ...]] = {
     "session": ("numpy", "onnx", "onnxruntime"),
     "runner": ("numpy",),
-    "endpoint": ("numpy", "safetensors"),
     "meter": (),
     "suite": ("torch",),
     "policy": (),
@@ -63,8 +62,6 @@ def files(kind: Kind, name: str) -> Mapping[str, str]:
         "test_conformance.py": "test.py",
         ".github/workflows/test.yml": "ci.yml",
     }
-    if kind == "endpoint":
-        paths["server.py"] = "server.py"
     templates = Environment(loader=PackageLoader(__name__, "."), undefined=StrictUndefined, keep_trailing_newline=True)
     _check_name(name, class_name, group, templates.get_template(f"{kind}.py.jinja").render(name="", Name=""))
     facts = {
