@@ -67,7 +67,7 @@ class Progress:
         """The records whose audits are over since the last phase."""
         self.snapshot: MixSnapshot | None = None
         self.warned = False
-        """Whether a phase was told to be too short for a mix; a phase beside copies is of the same length."""
+        """Whether a phase was told to be too short for a mix: an experiment's phases are of the same length."""
         self.power: CurrentPower | None = None
         self.power_s = float("-inf")
         self.line_s = clock_s()

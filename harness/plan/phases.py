@@ -231,7 +231,6 @@ def carried(before: Result, bits: WeightClass, candidates: tuple[Phase, ...], al
             "candidates": () if all_routes else candidates,
             "begun": tuple(name for name in before.begun if name in names),
             "records": tuple(record for record in before.records if record.phase in names),
-            "found": tuple(each for each in before.found if each.phase is None),
             "meterings": tuple(each for each in before.meterings if each.phase not in left_out),
             "absent": tuple(
                 each

@@ -289,7 +289,7 @@ def test_the_work_that_is_in_no_whole_mix_yet_is_told_too() -> None:
 
 @pytest.mark.parametrize(("least", "told"), [(0.02, False), (0.09, True)])
 def test_a_window_that_is_too_short_for_a_mix_is_told_once_and_first(least: float, told: bool) -> None:
-    """Once in a run: a phase beside copies has the same window."""
+    """Once in a run: an experiment's phases have the same window."""
     player = Player(width=10_000)
     for elapsed_s in (1, 2):
         player.notify(snapshot(0.0, elapsed_s, {"llm": 50.2}, least))

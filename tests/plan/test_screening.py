@@ -287,10 +287,10 @@ def test_a_lower_class_no_longer_lacks_the_devices_that_it_uses() -> None:
 
 def test_a_lower_class_keeps_what_was_found_before_the_first_phase() -> None:
     meterings = tuple(Metering(phase=name, begin_ns=0, end_ns=1, cpu_ns=0) for name in ("first.0", "mix1"))
-    first, in_mix = (Found(experiment="any", phase=phase, facts={}) for phase in (None, "mix1"))
+    first = Found(experiment="any", facts={})
     before = went(grown(began(()), *candidates(target("torch", "bf16", dlrm=()))), {"torch": 7})
     mixed = before.phases[0].model_copy(update={"name": "mix1", "purpose": "mixed"})
-    update = {"phases": (*before.phases, mixed), "found": (first, in_mix), "meterings": meterings}
+    update = {"phases": (*before.phases, mixed), "found": (first,), "meterings": meterings}
     more = candidates(target("torch", "bf16", "int8", dlrm=()), bits=8)
     low = plan.carried(before.model_copy(update=update), 8, more, all_routes=False)
     assert (low.found, [each.phase for each in low.meterings]) == ((first,), ["first.0"])
