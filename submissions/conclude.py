@@ -25,25 +25,20 @@ from mixmark.harness.plugins import registry
 from mixmark.submissions import versions
 from mixmark.submissions.entry import (
     RESULTS,
-    Aspect,
     Declaration,
     DisclosedMachine,
     Division,
     Entry,
     KitReport,
-    Level,
     MixedRun,
     Signed,
     Tuning,
 )
 
-ONCE_A_SECOND_NS = 1_000_000_000  # between samples of power, which levels 1 and 2 ask for
 ACCELERATOR = re.compile(
     r"(?i)\b(?:geforce|[rg]tx|tesla|quadro|radeon|instinct|mi[0-9]{3}x?|gaudi|tpu|npu|[abhv][1-3]00|g[bh][23]00|l40?s?|t4)\b"
 )
 """Product lines of accelerators, in the name of a machine."""
-ACCURACY: tuple[tuple[Level, float], ...] = ((3, 0.01), (2, 0.02), (1, 0.05))
-"""The accuracy that a meter must declare for each level of the point of measurement, the best first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +109,6 @@ def entry(
     tuning: Tuning = "peak" if peak_by else "base"
     verdict = max((result.verdict.word for result in results), key=get_args(VerdictWord).index)
     told = [why for result in results if result.verdict.word == verdict for why in result.verdict.reasons]
-    aspects = tuple(_aspects(score, results)) if score.mixes_per_kwh else ()
     return Entry(
         declaration=declaration,
         mix=score.mix.name,
@@ -126,7 +120,6 @@ def entry(
         verdict=verdict,
         weight_class=cast(WeightClass, score.weight_class),
         boundary=score.boundary,
-        level=min((aspect.level for aspect in aspects), default=None),
         reasons={
             "division": open_by,
             "tuning": peak_by,
@@ -134,13 +127,12 @@ def entry(
             "verdict": tuple(dict.fromkeys(map(in_full, told))),
             "devices": tuple(_misnamed(declaration, first.header)),
             "weight_class": (f"the fewest bits of a weight in any part of the mix are {score.weight_class}",),
-            "boundary": (_boundary(score),),
+            "boundary": (_boundary(score, results),),
         },
         mixes_per_hour=score.mixes_per_hour,
         mixes_per_kwh=score.mixes_per_kwh,
         unmeasured=score.unmeasured or "",
         watts=score.watts,
-        aspects=aspects,
         runs=tuple(run for result in results for run in _runs(result)),
         started=score.started,
         begun=sum(len(result.header.begun) for result in results),
@@ -233,40 +225,19 @@ def _misnamed(declaration: Declaration, header: Result) -> Iterator[str]:
                 yield f"the name of its {what} says {named[0]}, and no accelerator took part"
 
 
-def _boundary(score: Score) -> str:
+def _boundary(score: Score, results: Sequence[Contribution]) -> str:
+    """What was added for the energy, and how well its meters know it, by their own word."""
     if not score.mixes_per_kwh:
         return score.unmeasured or ""
     total = score.counted()[0].total
     left_out = f"it leaves out: {', '.join(total.unmetered)}" if total.unmetered else "it leaves nothing out"
-    return f"the sum of {', '.join(total.domains)}; {left_out}"
-
-
-def _aspects(score: Score, results: Sequence[Contribution]) -> Iterator[Aspect]:
-    """The four aspects of the energy measurement of the mixed runs. The worst run counts."""
-    domains = {domain.id: domain for result in results for domain in result.header.domains}
-    totals = [run.total for run in score.counted()]
-    added = [domains[id] for id in totals[0].domains]
-    gaps = [total.readings[domain.id].longest_gap_ns for total in totals for domain in added]
-    if all(domain.quantity == "energy" for domain in added):
-        yield Aspect(name="granularity", level=3, reason="energy is counted without a gap by the sources themselves")
-    elif all(gap is not None and gap <= ONCE_A_SECOND_NS for gap in gaps):
-        yield Aspect(name="granularity", level=2, reason="power is read at least once a second in the whole window")
-    else:
-        yield Aspect(name="granularity", level=0, reason="power is read less than once a second")
-    yield Aspect(name="fraction", level=3, reason="every device of the machine is metered; nothing is extrapolated")
-    boundary = totals[0].boundary
-    if boundary == "devices":
-        yield Aspect(name="subsystems", level=1, reason="only devices are metered, and memory where it has a meter")
-        yield Aspect(name="point", level=0, reason="inside the machine: losses of power supplies are not measured")
-        return
-    yield Aspect(name="subsystems", level=3, reason=f"the boundary {boundary} holds everything that works")
-    if boundary == "node":
-        yield Aspect(name="point", level=0, reason="behind the power supply, whose losses are not measured")
-        return
-    worst = max((domain.accuracy or 1.0 for domain in added), default=1.0)
-    level: Level = next((level for level, accuracy in ACCURACY if worst <= accuracy), 0)
-    accuracy = "the meter declares no accuracy" if worst == 1.0 else f"the meter declares ±{worst * 100:g} %"
-    yield Aspect(name="point", level=level, reason=f"at the wall; {accuracy}")
+    known = {domain.id: domain.accuracy for result in results for domain in result.header.domains}
+    declared = [known[id] for id in total.domains]
+    accuracies = [accuracy for accuracy in declared if accuracy is not None]
+    accuracy = "not every meter declares its accuracy"
+    if len(accuracies) == len(declared):
+        accuracy = f"meters of ±{max(accuracies) * 100:g} %, as declared"
+    return f"the sum of {', '.join(total.domains)}; {left_out}; {accuracy}"
 
 
 def _runs(result: Contribution) -> Iterator[MixedRun]:

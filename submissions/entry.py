@@ -63,8 +63,6 @@ Availability = Literal["available", "preview", "research"]
 FormFactor = Literal["board", "laptop", "desktop", "workstation", "rack server", "blade", "virtual machine", "other"]
 Division = Literal["closed", "open"]
 Tuning = Literal["base", "peak"]
-Level = Literal[0, 1, 2, 3]
-"""A level of the EE HPC working group's methodology. 0: not even level 1."""
 
 
 def slug(name: str) -> str:
@@ -207,14 +205,6 @@ class Manifest(Fact):
     files: tuple[File, ...]
 
 
-class Aspect(Fact):
-    """One of the four aspects of an energy measurement, by the EE HPC working group."""
-
-    name: Literal["granularity", "fraction", "subsystems", "point"]
-    level: Level
-    reason: str
-
-
 class MixedRun(Fact):
     """One mixed run of one of the results."""
 
@@ -270,8 +260,6 @@ class Entry(Fact):
     weight_class: WeightClass
     boundary: Boundary | None
     """None if there is no MX."""
-    level: Level | None
-    """The lowest level of the four aspects of the energy measurement. None if there is no MX."""
     reasons: dict[str, tuple[str, ...]]
     """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, verdict,
     weight_class, boundary. A class that lacks nothing may have no reason. `ranked`: another entry holds one of its
@@ -284,8 +272,6 @@ class Entry(Fact):
     """Why there is no MX. Empty if there is one."""
     watts: float | None
     """The mean power of the boundary over the mixed runs. None if there is no MX."""
-    aspects: tuple[Aspect, ...]
-    """Empty if there is no MX."""
     runs: tuple[MixedRun, ...]
     """The mixed runs of all results."""
     started: int

@@ -11,8 +11,6 @@ from mixmark.reporters import figures
 from mixmark.reporters.document import Document, Table
 from mixmark.submissions.entry import Entry, EntryVerdict
 
-LEVELS = ("below level 1", "level 1", "level 2", "level 3")
-
 
 def score(figure: Estimate | None, unit: str) -> str:
     """12.3 mix/kWh ± 1.5 %."""
@@ -33,9 +31,6 @@ def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
         yield "devices", "processors alone", why["devices"]
     yield "weights", f"{entry.weight_class} bit", why["weight_class"]
     yield "energy boundary", entry.boundary or "none", why["boundary"]
-    if entry.level is not None:
-        aspects = (f"{aspect.name}: {LEVELS[aspect.level]}, {aspect.reason}" for aspect in entry.aspects)
-        yield "EE HPC level", LEVELS[entry.level], "; ".join(aspects)
 
 
 def document(found: EntryVerdict) -> Document:

@@ -130,12 +130,12 @@ class Benchmark:
                 else:
                     self._find(found, experiment.name)
 
-    def _find(self, fact: Fact | Absent, experiment: str, phase: str | None = None) -> None:
-        """Keeps a fact that an experiment found, or the absence of one. phase: None before the first phase."""
+    def _find(self, fact: Fact | Absent, experiment: str) -> None:
+        """Keeps a fact that an experiment found before the first phase, or the absence of one."""
         if isinstance(fact, Absent):
             self._add("absent", fact)
             return
-        found = Found(experiment=experiment, phase=phase, facts=fact.model_dump(mode="json"))
+        found = Found(experiment=experiment, facts=fact.model_dump(mode="json"))
         self._add("found", found)
         self._notify(found)
 
@@ -150,7 +150,7 @@ class Benchmark:
                 idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
                 request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
-                    self._add_all(phase, facts)
+                    self._add_all(facts)
 
     def _audit(self) -> None:
         """Draws and compares the outputs that were kept, while no plugin runs."""
@@ -187,13 +187,11 @@ class Benchmark:
             self._notify(Planned(phases, makes_up_for(state, phases[0])))
         return bool(phases)
 
-    def _add_all(self, phase: Phase, facts: PhaseFacts) -> None:
+    def _add_all(self, facts: PhaseFacts) -> None:
         """Keeps all records of a phase at once: a mixed phase without one of its parts would be taken for a whole
         one."""
         if facts.connections:
             self._add("connections", *facts.connections)
-        for found in facts.found:
-            self._find(found, phase.experiment, phase.name)
         self._keep(*facts.records)
         for record in facts.records:
             self._notify(Recorded(record))

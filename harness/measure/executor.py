@@ -13,10 +13,8 @@ from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Policy
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
-    Absent,
     Connection,
     Device,
-    Fact,
     Int64s,
     Metering,
     Mix,
@@ -59,8 +57,6 @@ class PhaseFacts:
 
     records: Sequence[Record] = ()
     connections: Sequence[Connection] = ()
-    found: Sequence[Fact | Absent] = ()
-    """The facts that the experiment of the phase found, and an absence for each that it could not find."""
     metering: Metering | None = None
 
 
@@ -100,12 +96,6 @@ class HostCalls(Protocol):
     def ask(self, method: Callable[Concatenate[Any, P], T], host: str, *args: P.args, **arguments: P.kwargs) -> T:
         """Calls a method on a host. Arguments and reply have the run's names. Raises MixmarkError if there is no
         reply."""
-
-    def send(
-        self, method: Callable[Concatenate[Any, P], object], host: str, *args: P.args, **arguments: P.kwargs
-    ) -> None:
-        """Calls a method on a host that is not lost, and does not wait: a host serves one call after the other. What is
-        asked next is another method, whose reply cannot be taken for this one's."""
 
 
 class Executor(Protocol):
@@ -231,8 +221,7 @@ class LocalExecutor:
                     part.draft.completions = None
                 raise
 
-        records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
-        return PhaseFacts(records, found=tuple(attendant.found(records)))
+        return PhaseFacts(attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready))
 
     def end_plugins(self) -> None:
         end_all()

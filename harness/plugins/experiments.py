@@ -17,7 +17,7 @@ from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS
 if TYPE_CHECKING:
     import click
 
-    from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Mix, Phase, Record, Result
+    from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Mix, Phase, Result
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.machine.setup import Suites
     from mixmark.harness.measure.dispatch import Source
@@ -48,11 +48,6 @@ class Attendant:
     def window(self) -> AbstractContextManager[object]:
         """A context around the window. An error at its end makes the timestamps invalid."""
         return nullcontext()
-
-    def found(self, records: Sequence[Record]) -> Iterable[Fact | Absent]:
-        """The facts that it found, for `Result.found`, and an absence for each that it could not find. records: the
-        phase's."""
-        return ()
 
 
 class Stage:

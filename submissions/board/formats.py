@@ -110,7 +110,7 @@ def _entry(entry: Entry, site: Website, entries: Sequence[Entry]) -> dict[str, A
 
 
 SCORED = {
-    *("mix", "tier", "division", "tuning", "grade", "ranked", "verdict", "weight_class", "boundary", "level"),
+    *("mix", "tier", "division", "tuning", "grade", "ranked", "verdict", "weight_class", "boundary"),
     *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results", "started", "begun", "resumed"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""

@@ -61,7 +61,6 @@ class Standing:
     key: Key
     words: str
     """rank 2 of 14, shared with 3 others; or that it has none."""
-    rank: int | None
 
 
 def axis_of(figures: Sequence[Estimate]) -> PixelAxis:
@@ -243,7 +242,7 @@ def standings(boards: Sequence[Board]) -> dict[str, list[Standing]]:
         for place in board.ranked:
             shared = f", shared with {place.tied} {'other' if place.tied == 1 else 'others'}" if place.tied else ""
             words = f"rank {place.rank} of {len(board.ranked)}{shared}"
-            found.setdefault(place.entry.path, []).append(Standing(board.key, words, place.rank))
+            found.setdefault(place.entry.path, []).append(Standing(board.key, words))
         for place in board.unranked:
-            found.setdefault(place.entry.path, []).append(Standing(board.key, "not ranked", None))
+            found.setdefault(place.entry.path, []).append(Standing(board.key, "not ranked"))
     return found

@@ -12,11 +12,9 @@ from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Energy, Solo
 from mixmark.submissions.entry import (
-    Aspect,
     Declaration,
     DisclosedMachine,
     Entry,
-    Level,
     MixedRun,
     Price,
     Signed,
@@ -61,20 +59,10 @@ def made(number: int, seed: int = 1) -> Entry:
         )
         for run in range(1, count + 1)
     )
-    level: Level = scored["level"] or 0
-    boundary = scored["boundary"]
     return Entry(
         **scored,
         declaration=declaration,
         reasons={"grade": REASONS[scored["grade"]]},
-        aspects=(
-            Aspect(name="granularity", level=3, reason="energy counters over the whole window"),
-            Aspect(name="fraction", level=3, reason="every device is metered"),
-            Aspect(name="subsystems", level=level, reason=f"the boundary is {boundary}"),
-            Aspect(name="point", level=level, reason=f"the boundary is {boundary}"),
-        )
-        if metered
-        else (),
         unmeasured="" if metered else "no meter was read",
         machine=DisclosedMachine(
             hosts=(Hosts(names=("host1",), system=whole),),
@@ -127,8 +115,8 @@ def _declaration(rng: random.Random, maker: str, system: str) -> Declaration:
 def _scored(rng: random.Random, metered: bool) -> dict[str, Any]:
     """The classes and figures of an entry."""
     grades: tuple[Grade, ...] = ("official", "official", "ranked", "indicative")
-    kinds: tuple[tuple[Boundary, Level], ...] = (("wall", 3), ("node", 0), ("devices", 0))
-    grade, (boundary, level) = rng.choice(grades), rng.choice(kinds)
+    kinds: tuple[Boundary, ...] = ("wall", "node", "devices")
+    grade, boundary = rng.choice(grades), rng.choice(kinds)
     speed, watts = rng.lognormvariate(-1, 1.2), rng.uniform(60, 900)
 
     def around(value: float) -> Estimate:
@@ -145,7 +133,6 @@ def _scored(rng: random.Random, metered: bool) -> dict[str, Any]:
         "ranked": grade != "indicative",
         "weight_class": rng.choice((16, 16, 8, 4)),
         "boundary": boundary if metered else None,
-        "level": level if metered else None,
         "mixes_per_hour": around(speed),
         "mixes_per_kwh": around(1000 * speed / watts) if metered else None,
         "watts": watts if metered else None,

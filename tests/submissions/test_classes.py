@@ -235,45 +235,37 @@ def test_results_with_other_boundaries_have_no_common_efficiency() -> None:
     assert found.mixes_per_hour is not None
 
 
-# Levels
-
-
-def metered(domain: Domain, period_ns: int = SECOND // 20) -> Contribution:
-    """The contribution of the result with this domain as its only energy source."""
+def metered(accuracy: float | None) -> Contribution:
+    """The contribution of the result with a counter at the wall as its only energy source."""
+    wall = Domain(
+        id="wall",
+        meter="external",
+        covers=("node",),
+        boundary="wall",
+        quantity="energy",
+        method="external",
+        source="a test",
+        accuracy=accuracy,
+    )
 
     def read(metering: Metering) -> Metering:
-        at = np.arange(metering.begin_ns, metering.end_ns, period_ns)
-        values = 300 + np.random.default_rng(1).random(len(at))
-        if domain.quantity == "energy":
-            values = np.cumsum(values) * period_ns / SECOND
-        return metering.model_copy(update={"samples": {domain.id: Samples(at, at + 1000, values)}})
+        at = np.arange(metering.begin_ns, metering.end_ns, SECOND // 20)
+        joules = np.cumsum(300 + np.random.default_rng(1).random(len(at))) / 20
+        return metering.model_copy(update={"samples": {"wall": Samples(at, at + 1000, joules)}})
 
-    return contribution(domains=(domain,), meterings=tuple(map(read, RESULT.meterings)))
-
-
-def wall(**changes: Any) -> Domain:
-    facts = {"id": "wall", "meter": "external", "covers": ("node",), "boundary": "wall", "quantity": "power"}
-    return Domain.model_validate({**facts, "method": "external", "source": "a test", "accuracy": 0.01, **changes})
+    return contribution(domains=(wall,), meterings=tuple(map(read, RESULT.meterings)))
 
 
 @pytest.mark.parametrize(
-    ("domain", "levels"),
-    [
-        (wall(quantity="energy"), (3, 3, 3, 3)),
-        (wall(), (2, 3, 3, 3)),
-        (wall(accuracy=0.02), (2, 3, 3, 2)),
-        (wall(accuracy=0.05), (2, 3, 3, 1)),
-        (wall(accuracy=0.1), (2, 3, 3, 0)),
-        (wall(accuracy=None), (2, 3, 3, 0)),
-        (wall(boundary="node", method="integrated"), (2, 3, 3, 0)),
-        (None, (3, 3, 1, 0)),  # the meters of the devices alone
-    ],
+    ("accuracy", "words"),
+    [(0.01, "meters of ±1 %, as declared"), (None, "not every meter declares its accuracy")],
 )
-def test_the_level_is_the_lowest_of_four_aspects(domain: Domain | None, levels: tuple[int, ...]) -> None:
-    found = concluded(metered(domain) if domain else contribution())
-    assert found.boundary == (domain.boundary if domain else "devices"), found.unmeasured
-    assert [aspect.name for aspect in found.aspects] == ["granularity", "fraction", "subsystems", "point"]
-    assert tuple(aspect.level for aspect in found.aspects) == levels
-    assert found.level == min(levels)
+def test_a_boundary_has_its_meters_and_the_accuracy_that_they_declare(accuracy: float | None, words: str) -> None:
+    found = concluded(metered(accuracy))
+    assert found.boundary == "wall", found.unmeasured
+    assert found.reasons["boundary"] == (f"the sum of wall; it leaves nothing out; {words}",)
+
+
+def test_without_a_meter_there_is_no_boundary() -> None:
     bare = concluded(contribution(domains=(), meterings=()))
-    assert (bare.level, bare.aspects, bare.unmeasured) == (None, (), "no meter was read")
+    assert (bare.boundary, bare.mixes_per_kwh, bare.unmeasured) == (None, None, "no meter was read")

@@ -89,7 +89,7 @@ def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_
     out = tmp_path / "entries"
     done = typed("submit", results[0], *FLAGS, "--out", out, "--dry-run")
     assert done.exit_code == 0 and "A dry run: " in done.output
-    for name in ("EE HPC level", DECLARATION, "results/1/SHA256SUMS", "texts of plugins", "cpu_model"):
+    for name in ("energy boundary", DECLARATION, "results/1/SHA256SUMS", "texts of plugins", "cpu_model"):
         assert name in done.output
     assert not out.exists()
 

@@ -36,7 +36,7 @@ def write_manifest(folder: Path) -> None:
 
 def shown(entry: Entry) -> object:
     """The classes, the figures and the declaration: what a board ranks by and prints."""
-    fields = {"mix", "tier", "division", "tuning", "grade", "ranked", "weight_class", "boundary", "level", "watts"}
+    fields = {"mix", "tier", "division", "tuning", "grade", "ranked", "weight_class", "boundary", "watts"}
     fields |= {"mixes_per_hour", "mixes_per_kwh", "mixmark", "declaration"}
     return entry.model_dump(mode="json", include=fields), len(entry.runs)
 

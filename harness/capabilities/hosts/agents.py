@@ -277,12 +277,6 @@ class Agents:
             raise MixmarkError(f"the host {host} sent no reply: {reply}")
         return reply
 
-    def send(
-        self, method: Callable[Concatenate[Any, P], object], host: str, *args: P.args, **arguments: P.kwargs
-    ) -> None:
-        """Calls an experiment's method on a host, unless it is lost, and does not wait for the reply."""
-        self._agents[host].send(method, *args, **names.to_host(arguments))
-
 
 def reason(failed: Failed) -> Reason:
     """Why an agent sent no reply, with the hint."""

@@ -62,7 +62,7 @@ def _energy(result: Result, paths: Sequence[PathFigures]) -> Table:
 def _ends(found: PathFigures) -> tuple[str, str, str, str]:
     path = found.path
     own = ", as its plugin says" if found.own_code else ""
-    return path.source, path.destination, f"{path.id} ({path.route}){own}", path.host_pages or UNKNOWN
+    return path.source, path.destination, f"{path.id}{own}", path.host_pages or UNKNOWN
 
 
 def _copied(size_bytes: int) -> str:

@@ -27,8 +27,6 @@ class DataPath(Fact):
     begins with the name of its host in a run over several hosts: `rack1/host`."""
     destination: str = Field(pattern=MEMORY, max_length=100)
     """The memory that is copied to."""
-    route: Literal["direct", "staged"] = "direct"
-    """`staged`: the bytes are first copied to host memory between the two, so each is copied twice."""
     host_pages: Literal["pageable", "pinned"] | None = None
     """How the host memory at one end is allocated. None if no end is host memory that a device copies from or to."""
     through_caches: bool

@@ -44,7 +44,7 @@ DUTIES = (0.25, 1.0, 0.5, 0.0, 0.75)
 power is in no joules per byte."""
 DUTY_NS = 4_500_000_000  # of a meter that is read ten times a second 45 updates a window, and 200 in all are needed
 PAUSE_S = 0.01
-HELD = 6  # memories of a copy's size: source, destination, one between them, and the parent's three
+HELD = 5  # memories of a copy's size: source, destination, and the parent's three
 
 
 class Copies(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 from mixmark.harness.adapters.torch import _devices, _import
@@ -17,39 +17,32 @@ if TYPE_CHECKING:
 
 
 class TorchCopy:
-    """Tensors that are copied in turn, each to the next: source, perhaps one in host memory, destination."""
+    """Two tensors of equally many blocks."""
 
-    def __init__(self, blocks: int, *memories: Tensor) -> None:
-        self.memories = memories
-        self._blocks = [*zip(*(each.view(blocks, -1) for each in memories), strict=True)]
+    def __init__(self, source: Tensor, destination: Tensor, blocks: int) -> None:
+        self._source, self._destination = source, destination
+        self._blocks = [*zip(source.view(blocks, -1), destination.view(blocks, -1), strict=True)]
 
     def put(self, end: End, offset: int, data: Array) -> None:
         import torch
 
-        memory = self.memories[0 if end == "source" else -1]
+        memory = self._source if end == "source" else self._destination
         memory[offset : offset + len(data)].copy_(torch.from_numpy(data))
 
     def copy(self, times: int) -> None:
         """Streams keep the order of copies that are not waited for. Pageable memory needs no wait; pinned memory and a
         second accelerator do."""
-        for block in islice(cycle(self._blocks), times):
-            for source, destination in pairwise(block):
-                destination.copy_(source, non_blocking=True)
-                if len(block) > 2:
-                    _synchronize(*self.memories)  # the next copy is on another device's stream
-        _synchronize(*self.memories)
+        import torch
+
+        for source, destination in islice(cycle(self._blocks), times):
+            destination.copy_(source, non_blocking=True)
+        for memory in (self._source, self._destination):
+            if memory.device.type != "cpu":
+                torch.get_device_module(memory.device.type).synchronize(memory.device)
 
     def take(self, offset: int, count: int) -> Array:
-        taken: Array = self.memories[-1][offset : offset + count].cpu().numpy()
+        taken: Array = self._destination[offset : offset + count].cpu().numpy()
         return taken
-
-
-def _synchronize(*memories: Tensor) -> None:
-    import torch
-
-    for memory in memories:
-        if memory.device.type != "cpu":
-            torch.get_device_module(memory.device.type).synchronize(memory.device)
 
 
 class TorchPaths:
@@ -63,13 +56,13 @@ class TorchPaths:
             return [path for path, _ in found.values()]
         return [Absent(kind="path", name="torch", reason="no path: torch reaches no accelerator")]
 
-    def _paths(self) -> dict[str, tuple[DataPath, tuple[str, ...]]]:
-        """Each path with torch's names of its memories in order; `pinned` is pinned host memory."""
+    def _paths(self) -> dict[str, tuple[DataPath, tuple[str, str]]]:
+        """Each path with torch's names of its two memories; `pinned` is pinned host memory."""
         _import()
         devices = [(place.device, place.name) for place in _devices() if place.name != "cpu"]
-        found: dict[str, tuple[DataPath, tuple[str, ...]]] = {}
+        found: dict[str, tuple[DataPath, tuple[str, str]]] = {}
 
-        def add(source: str, destination: str, names: tuple[str, ...], **more: object) -> None:
+        def add(source: str, destination: str, names: tuple[str, str], **more: object) -> None:
             id = f"torch/{len(found)}"
             ends = {"id": id, "source": source, "destination": destination, **more}
             found[id] = DataPath.model_validate(ends), names
@@ -81,8 +74,6 @@ class TorchPaths:
             for other, other_name in devices:
                 if other.id != device.id:
                     add(device.id, other.id, (name, other_name), through_caches=False)
-                    staged = {"route": "staged", "host_pages": "pinned", "through_caches": True}
-                    add(device.id, other.id, (name, "pinned", other_name), **staged)
         return found
 
     @contextmanager
@@ -92,5 +83,7 @@ class TorchPaths:
         _, names = self._paths()[path]
         count = size_bytes * blocks
         empty = [torch.empty(count, dtype=torch.uint8, device=name.replace("pinned", "cpu")) for name in names]
-        memories = [each.pin_memory() if name == "pinned" else each for each, name in zip(empty, names, strict=True)]
-        yield TorchCopy(blocks, *memories)
+        source, destination = (
+            each.pin_memory() if name == "pinned" else each for each, name in zip(empty, names, strict=True)
+        )
+        yield TorchCopy(source, destination, blocks)

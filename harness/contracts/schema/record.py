@@ -335,11 +335,9 @@ class Conditions(Fact):
 
 
 class Found(Fact):
-    """Something that an experiment found out, and that is no record of a share."""
+    """Something that an experiment found out before the first phase."""
 
     experiment: str
-    phase: str | None = None
-    """The phase in which it was found. None: before the first phase."""
     facts: dict[str, JsonValue]
 
 

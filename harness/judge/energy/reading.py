@@ -71,8 +71,6 @@ class EnergyReading:
     period_ns: int | None = None
     """The time between updates of the source, as far as the sampling shows them. None if it was never seen to
     change."""
-    longest_gap_ns: int | None = None
-    """The longest time between two reads."""
     edge_uncertainty: float | None = None
     """How far the edges may put the joules off, as a fraction: 2 Δ/T. Δ is the period, or the time of averaging."""
 
@@ -99,7 +97,6 @@ class _Points:
     stood_ns: Int64s
     """[points], how long a counter was read on without a change; 0 of power."""
     period_ns: float | None
-    longest_gap_ns: int
 
     def joules(self, at_ns: Int64s) -> Floats:
         """[at], the joules since the first point. Beyond the ends the power next to them goes on."""
@@ -142,7 +139,6 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
         joules=joules,
         reasons=tuple(reasons),
         period_ns=None if period_ns is None else round(period_ns),
-        longest_gap_ns=points.longest_gap_ns,
         edge_uncertainty=edge,
     )
 
@@ -263,7 +259,6 @@ def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int)
     near = slice(first, last + 1)
     at_ns, stood_ns, watts = at_ns[near], stood_ns[near], values[kept[near]]
     gaps_ns = np.diff(at_ns)
-    longest_gap_ns = int(np.diff(reads_ns[kept[first] : kept[last] + 1]).max())
     period_ns: float | None = float(np.median(gaps_ns))
     if domain.quantity == "power":
         steps = (watts[1:] + watts[:-1]) / 2 * gaps_ns / 1e9
@@ -271,11 +266,11 @@ def _around(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int)
         if not (samples.before_ns == samples.after_ns).all():  # polled: a source may give the same value many times
             turns_ns = np.diff(at_ns[changed[kept[near]]])
             period_ns = max(period_ns, float(np.median(turns_ns))) if period_ns and len(turns_ns) else None
-        return _Points(at_ns, steps, watts, wrapped, stood_ns, period_ns, longest_gap_ns)
+        return _Points(at_ns, steps, watts, wrapped, stood_ns, period_ns)
     steps = np.diff(watts)
     wrapped = (steps < 0) & (steps + (domain.wrap_joules or 0) >= 0)
     steps = steps + np.where(wrapped, domain.wrap_joules or 0, 0)
-    return _Points(at_ns, steps, steps * 1e9 / gaps_ns, wrapped, stood_ns, period_ns, longest_gap_ns)
+    return _Points(at_ns, steps, steps * 1e9 / gaps_ns, wrapped, stood_ns, period_ns)
 
 
 def _middles(samples: Samples) -> Int64s:

@@ -17,6 +17,7 @@ from mixmark.harness.contracts.schema import Absent, Found, Result
 from mixmark.harness.resources import clock
 
 PATH = DataPath(id="fake/copy", source="host", destination="gpu:0", host_pages="pinned", through_caches=False)
+BACK = PATH.model_copy(update={"id": "fake/back", "source": "gpu:0", "destination": "host"})
 
 
 def with_paths(result: Result, *records: PathRecord) -> Result:

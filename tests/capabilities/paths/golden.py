@@ -9,7 +9,7 @@ from mixmark.harness.capabilities.paths.figures import paths
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment, judge
-from tests.capabilities.paths.fakes import PATH, with_paths
+from tests.capabilities.paths.fakes import BACK, PATH, with_paths
 from tests.capabilities.paths.test_figures import KIB, MIB, on_line
 from tests.fakes.machine import WALL, one_run
 
@@ -21,11 +21,10 @@ def reports() -> Iterator[tuple[str, Assessment]]:
     judged = judge(with_paths(whole, PathRecord(path=PATH, samples=copies)))
     (alone,) = paths(judged.result)
     energy = CopyEnergy(Estimate(2e-9, 1.9e-9, 2.1e-9), "wall", ("wall",))
-    staged = PATH.model_copy(update={"id": "fake/staged", "route": "staged"})
     seen = (
         replace(alone, energy=energy, energy_reason=None),
         replace(alone, energy_reason="the meters were not read", own_code=True),
-        replace(alone, path=staged, bytes_per_s=None, latency_s=None, sizes=()),
+        replace(alone, path=BACK, bytes_per_s=None, latency_s=None, sizes=()),
     )
     vars(judged)["_experiments"] = {"paths": seen}  # in place of what it would compute
     yield "paths", judged

@@ -10,7 +10,7 @@ from mixmark.reporters.document import Table
 from tests.capabilities.paths.fakes import PATH
 from tests.capabilities.paths.test_figures import KIB, MIB, figures_of, line, result, samples
 
-ENDS = ("host", "gpu:0", "fake/copy (direct)", "pinned")
+ENDS = ("host", "gpu:0", "fake/copy", "pinned")
 
 
 def test_a_wrong_path_has_its_reason_and_no_figure() -> None:

@@ -123,7 +123,7 @@ def test_what_a_plugin_copied_by_its_own_code_has_no_joules() -> None:
     (found,) = judged(result(record))
     assert found.latency_s is not None and found.bytes_per_s is not None
     assert (found.energy, found.energy_reason) == (None, "the copies are a plugin's own")
-    assert blocks.table([found]).rows[0][2] == "fake/copy (direct), as its plugin says"
+    assert blocks.table([found]).rows[0][2] == "fake/copy, as its plugin says"
 
 
 def test_a_path_that_failed_has_the_reason_of_the_failure() -> None:

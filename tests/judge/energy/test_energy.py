@@ -100,7 +100,6 @@ def test_a_counter_misses_nothing_in_a_gap_and_power_does() -> None:
     at = np.concatenate((EVERY[EVERY < 30 * S], EVERY[EVERY > 31 * S]))
     read = reading(domain(), counter(at=at), 1 * S, 69 * S)
     assert read.joules == pytest.approx(joules_until(69 * S) - joules_until(1 * S), rel=1e-4)
-    assert read.longest_gap_ns == 1200 * MS
     assert reading(domain(**POWER), samples(at, watts_at(at)), 1 * S, 69 * S).reasons == ("gap",)
     assert reading(domain(), counter(at=at), 1 * S, 30_500 * MS).reasons == ("gap",), "an edge lies in it"
 
