@@ -27,7 +27,7 @@ BUDGETS = {
     "machine": 1725,
     "measure": 2885,
     "cli": 1340,
-    "reporters": 2325,
+    "reporters": 2090,
     "suites": 2650,
 }
 """The rooms of the harness, and what else a score needs. Together 25,391 lines; the goal is 24,400."""

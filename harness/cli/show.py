@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from mixmark.harness.plugins import executors
 
 if TYPE_CHECKING:
     from mixmark.harness.judge.assessment import Assessment
-    from mixmark.harness.judge.score import Score
 
 VERBOSE = click.option("--verbose", is_flag=True, help="Print all figures, findings and notes too.")
 PAGE = "report.html"
@@ -84,27 +82,20 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     elif verdict == "invalid":
         following = in_full
     elif verdict == "partial":
-        following = _again(words, {"--mix": "none"})
+        following = _again(words, "--mix", "none")
     elif verdict == "disturbed":
-        more_runs = {"--preset": "ranked"} if _lacks_runs(score) else {}
-        following = _again(words, {**more_runs, "--wait-idle": "60"})
+        one_run = result.preset == "quick" and result.tier != "smoke" and score is not None
+        following = _again(words, *(("--preset", "ranked") if one_run else ()), "--wait-idle", "60")
     elif result.tier == "smoke":
-        following = _again(words, {"--tier": "edge"})
+        following = _again(words, "--tier", "edge")
     elif score and score.grade == "indicative" and not score.unranked:
-        following = _again(words, {"--preset": "ranked"})
+        following = _again(words, "--preset", "ranked")
     elif score and score.grade != "indicative":
         from mixmark.harness.cli.commands import main
 
         publishing = (name for name, command in main.commands.items() if getattr(command, "publishes", False))
         following = next(([name, str(folder)] for name in publishing), in_full)
     return shlex.join([_program(), *following])
-
-
-def _lacks_runs(score: Score | None) -> bool:
-    """Whether a score has no rank that further runs of the mix could give it."""
-    if score is None or score.grade != "indicative" or any(cost.rule == "score_graded" for cost in score.unranked):
-        return False
-    return any(finding.code == "score_graded.runs" for finding in score.missing)
 
 
 def _program() -> str:
@@ -122,12 +113,12 @@ def of_devices(command: Sequence[str]) -> Iterator[str]:
             yield from command[at : at + 1 + (not has_value)]
 
 
-def _again(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """The command of a run with other values of some options, and a new folder."""
+def _again(command: Sequence[str], *options: str) -> list[str]:
+    """The command of a run with other values of some options, and a new folder. options: names and values in turn."""
     words = list(command)
-    for name in (*options, "--out", "--resume"):
+    for name in (*options[::2], "--out", "--resume"):
         while name in words[:-1]:
             at = words.index(name)
             del words[at : at + 2]
         words = [word for word in words if not word.startswith(f"{name}=")]
-    return [*words, *itertools.chain(*options.items())]
+    return [*words, *options]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
@@ -26,7 +27,6 @@ PUBLISHED = json_page.DOCS.parent / "submissions" / "entries"
 AGAIN = "python -m tests.docs.json_page"
 PAGE = json_page.PAGE.read_text("utf-8")
 SHAPES = json_page.KEPT
-PLAIN = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),)}
 
 
 def test_the_reference_is_that_of_the_code() -> None:
@@ -36,30 +36,10 @@ def test_the_reference_is_that_of_the_code() -> None:
     )
 
 
-def contradictions(value: Any, shape: Mapping[str, Any], where: str = "") -> list[str]:
-    """Where a value of the JSON is not as the schema says: other fields, another type, a word that is not listed."""
-    if "$ref" in shape:
-        return contradictions(value, SHAPES[shape["$ref"].rpartition("/")[2]], where)
-    if "anyOf" in shape:
-        found = [contradictions(value, each, where) for each in shape["anyOf"]]
-        return [] if [] in found else max(found, key=len)
-    if "enum" in shape:
-        return [] if value in shape["enum"] else [f"{where}: {value!r} is none of {shape['enum']}"]
-    if "properties" in shape:
-        if not isinstance(value, dict) or value.keys() != shape["properties"].keys():
-            return [f"{where}: has {set(value) if isinstance(value, dict) else value}"]
-        fields = shape["properties"].items()
-        return [one for name, of in fields for one in contradictions(value[name], of, f"{where}.{name}")]
-    if shape.get("type") == "object" and isinstance(value, dict):
-        of = shape["additionalProperties"]
-        return [one for key in value for one in contradictions(value[key], of, f"{where}[{key}]")]
-    if shape.get("type") == "array" and isinstance(value, list):
-        kinds = shape.get("prefixItems") or [shape["items"]] * len(value)
-        if len(kinds) == len(value):
-            return [one for at, each in enumerate(value) for one in contradictions(each, kinds[at], f"{where}[{at}]")]
-    kind = shape.get("type", "any")
-    right = kind == "any" or (isinstance(value, PLAIN.get(kind, ())) and isinstance(value, bool) == (kind == "boolean"))
-    return [] if right else [f"{where}: {value!r} is no {kind}"]
+def contradictions(value: Any, shape: str) -> list[str]:
+    """Where a value of the JSON is not as the schema says."""
+    validator = Draft202012Validator({"$ref": f"#/$defs/{shape}", "$defs": SHAPES})
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(value)]
 
 
 def interrupted() -> Result:
@@ -69,27 +49,19 @@ def interrupted() -> Result:
 @pytest.mark.parametrize("result", [sample(), unmetered(), interrupted(), one_run(300.0, runs=3), one_run(None)])
 def test_a_report_has_exactly_the_fields_types_and_words_of_the_schema(result: Result) -> None:
     assessment = judge(result)
-    assert contradictions(json.loads(data.as_json(assessment)), SHAPES["Assessment"]) == []
+    assert contradictions(json.loads(data.as_json(assessment)), "Assessment") == []
 
 
 def test_a_comparison_has_exactly_the_fields_of_the_schema() -> None:
     first, second = ([judge(one_run(watts))] for watts in (300.0, 200.0))
     found = compare_machines([("a", first), ("b", second)])
-    assert contradictions(json.loads(data.written(found)), SHAPES["MachineComparison"]) == []
+    assert contradictions(json.loads(data.written(found)), "MachineComparison") == []
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"status": "scouted"}, ".runs[0].status: 'scouted' is none of"),
-        ({"feeds": 1.5}, ".runs[0].feeds: 1.5 is no"),
-        ({"pace": 1}, ".runs[0]: has"),
-    ],
-)
-def test_a_report_that_departs_from_the_schema_is_found(change: dict[str, Any], said: str) -> None:
+def test_a_report_that_departs_from_the_schema_is_found() -> None:
     told = json.loads(data.as_json(judge(sample())))
-    told["runs"][0].update(change)
-    assert any(said in one for one in contradictions(told, SHAPES["Assessment"]))
+    told["runs"][0] |= {"status": "scouted", "feeds": 1.5, "pace": 1}
+    assert len(contradictions(told, "Assessment")) == 3
 
 
 def test_the_arrays_of_raw_files_are_those_of_the_page(tmp_path: Path) -> None:

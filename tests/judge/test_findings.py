@@ -53,7 +53,13 @@ def test_numbers_that_differ_are_written_as_a_range() -> None:
 
 
 def test_the_moments_of_several_findings_are_left_out() -> None:
-    values = {"figure": "throughput", "window_s": 10.0, "rate_pct": 124.0, "moved_pct": 1.9, "other": "lower"}
+    values: dict[str, FindingValue] = {
+        "figure": "throughput",
+        "window_s": 10.0,
+        "rate_pct": 124.0,
+        "moved_pct": 1.9,
+        "other": "lower",
+    }
     early, late = (found("steady", begin_s=begin, end_s=begin + 0.6, **values) for begin in (0.0, 6.0))
     of_the_rest = "ran at 124 % of the rate of the rest, without which the throughput would be 1.9 % lower"
     assert words(early) == words_of_all([early])

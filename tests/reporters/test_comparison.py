@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import sys
 from collections.abc import Callable
 from functools import cache
 
@@ -15,12 +12,12 @@ from mixmark.harness.contracts.schema import NoiseFloor, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
 from mixmark.harness.plugins import registry
-from mixmark.reporters import comparison, document
+from mixmark.reporters import comparison
 from tests.fakes.machine import WATTS_AT_THE_WALL
 from tests.golden.sample import sample
 from tests.judge.compare.test_machines import on_another_machine, one_run
 from tests.judge.compare.test_solo import runs, several
-from tests.reporters.hostile import LONG, hostile
+from tests.reporters.hostile import hostile
 from tests.reporters.parsed import Page
 
 FORMS: dict[str, Callable[[MachineComparison], str]] = {
@@ -73,32 +70,6 @@ def test_every_form_has_the_scores_and_what_they_are_relative_to_the_first(
     assert "no meter was read" in text
 
 
-@every_form
-def test_hostile_text_stays_in_its_place(form: Callable[[MachineComparison], str]) -> None:
-    text = form(compare_machines([(LONG, [judge(hostile_result(LONG))]), ("b", [judge(hostile_result(LONG))])]))
-    assert all(letter.isprintable() for letter in text.replace("\n", ""))
-
-
-@pytest.mark.parametrize("columns", [60, 80, 100])
-def test_the_console_breaks_no_word(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "WIDTH", columns)
-    for found in (scored(), with_verdicts(), beside(sample(), on_another_machine(sample()))):
-        text = comparison.console(found)
-        assert max(map(len, text.splitlines())) <= columns
-        wide = " ".join(comparison.markdown(found).replace("\\", "").split())
-        for word in text.split():
-            assert word.strip(":;,()") in wide or word in ("speed", "–"), word
-
-
-def test_colours_are_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b" not in comparison.console(with_verdicts())
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((80, 24)))
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[31mslower" in comparison.console(with_verdicts())
-
-
 def test_a_verdict_says_what_it_rests_on() -> None:
     text = comparison.console(with_verdicts())
     assert "Solo measurements of B tested against A" in text and "slower" in text and "3 : 3" in text
@@ -135,11 +106,3 @@ def test_a_relative_speed_has_its_interval_or_says_that_there_is_none() -> None:
     for form in (comparison.console, comparison.markdown, comparison.html):
         text = form(scored())
         assert "1.00×, not proven" in text and "0.500× (0.4" in text
-
-
-def test_a_name_longer_than_its_column_is_broken_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "WIDTH", 60)
-    name = "results/" + "q" * 48
-    text = comparison.console(compare_machines([(name, [judge(sample())]), ("b", [judge(sample())])]))
-    assert max(map(len, text.splitlines())) <= 60
-    assert text[: text.index("processor")].count("q") == 48

@@ -12,7 +12,6 @@ import pytest
 from mixmark.harness.contracts.schema import Conditions, LatencyLimits, Limits, Phase, Result, Share, Task
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
 from mixmark.reporters import charts, figures, measurements, report
 from tests.golden.sample import GPU, MS, closed_loop, record, result, sample
 from tests.reporters.hostile import LONG, hostile
@@ -35,14 +34,6 @@ def test_the_page_asks_nobody_for_anything(whole: Result) -> None:
     assert not page.values("src") and not page.values("srcset") and not page.values("action")
     assert {"script", "img", "iframe", "object"}.isdisjoint(page.tags)
     assert "default-src 'none'" in "".join(page.values("content"))
-
-
-def test_hostile_text_stays_text() -> None:
-    text = report.html(judge(hostile()))
-    assert set(Page(text).tags) <= set(Page(report.html(judge(sample()))).tags)
-    assert not [name for _, name, _ in Page(text).attributes if name.startswith("on")]
-    assert "<script>document.title='owned'</script>" in "".join(Page(text).words), "and it is shown"
-    assert all(letter.isprintable() for letter in text.replace("\n", ""))
 
 
 def test_the_page_says_what_comes_next() -> None:
@@ -126,16 +117,6 @@ def test_a_window_with_a_warm_up_in_it_is_not_called_steady() -> None:
     few = closed_loop([[500 * MS, *[10 * MS] * 127]] * 3)
     short = report.html(judge(result(record("a", "llm", "token", few))))
     assert "another level" not in short and "not steady" not in short, "three blocks are too few"
-
-
-def test_a_collapse_is_never_called_steady_and_its_figure_says_what_it_cost() -> None:
-    noise = np.random.Generator(np.random.Philox(7)).integers(0, MS, 200)
-    held = [10 * MS + int(each) for each in noise]
-    for collapsed in ([*held[:120], *(40 * MS for _ in range(20)), *held[140:]], [*held[:190], 900 * MS, *held[190:]]):
-        whole = result(record("a", "resnet50", "image", closed_loop([[each] for each in collapsed])))
-        [finding] = [each for each in judge(whole).findings if each.rule == "steady"]
-        assert finding.code == "steady" and finding.values["other"] == "higher"
-        assert words(finding) in report.html(judge(whole))
 
 
 def test_a_server_says_what_arrived_and_what_it_had_to_keep() -> None:

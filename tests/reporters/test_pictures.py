@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from functools import partial
 
 import numpy as np
@@ -28,8 +26,7 @@ from tests.fakes.machine import (
     recorded,
     result,
 )
-from tests.golden.sample import MS, closed_loop, record, sample
-from tests.golden.sample import result as bare
+from tests.golden.sample import sample
 from tests.judge.found import facts, not_none
 
 
@@ -132,21 +129,6 @@ def test_a_lane_is_filled_from_the_bottom_and_alike_columns_are_one() -> None:
     )
 
 
-@pytest.mark.exhaustive
-def test_a_million_feeds_make_a_small_picture() -> None:
-    whole = one_run(WATTS_AT_THE_WALL)
-    short = completions([(at * 600, at * 600 + 590) for at in range(1_000_000)], 1)
-    done = dataclasses.replace(
-        short, **{name: getattr(short, name) * 1000 for name in ("due_ns", "issued_ns", "yielded_ns")}
-    )
-    records = tuple(
-        each.model_copy(update={"completions": done, "feed_units": 1}) if each.key == "mixed.1.resnet50.gpu-0" else each
-        for each in whole.records
-    )
-    assert whole.records != records
-    assert len(report.html(judge(whole.model_copy(update={"records": records})))) < 400_000
-
-
 def test_the_pictures_of_many_devices_stay_small() -> None:
     rng = np.random.Generator(np.random.Philox(3))
     lane = charts.lane(rng.dirichlet(np.ones(4), timeline.COLUMNS).T[:3], (0, 1))
@@ -165,19 +147,6 @@ def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
     drawn = not_none(bars["dlrm"][1].drawn)
     assert 'class="hue2"' in drawn and 'class="whisker"' in drawn
     assert slow[0].drawn is not None and "whisker" not in slow[0].drawn
-
-
-def test_a_bar_is_as_long_as_its_rate() -> None:
-    [(_, [fast, slow])] = pictures.suites(
-        judge(
-            bare(
-                record("a", "llm", "token", closed_loop([[MS]] * 8)),
-                record("b", "llm", "token", closed_loop([[4 * MS]] * 8), adapter="onnxruntime"),
-            )
-        )
-    )
-    lengths = [float(re.findall(r"M0 2H([\d.]+)V", str(bar.drawn))[0]) for bar in (fast, slow)]
-    assert lengths == [1000, 250]
 
 
 def test_a_bar_shows_how_far_the_roofline_is() -> None:
@@ -203,4 +172,5 @@ def test_the_axis_counts_from_the_begin_of_the_window(measured: Assessment) -> N
     ticks = timeline._ticks(0, 600 * SECOND, 600 * SECOND)
     assert [label for _, label in ticks] == [*labels, "600 s"] and ticks[0][0] == 0
     late = timeline._ticks(-60 * SECOND, 600 * SECOND, 600 * SECOND)
-    assert late[0] == (pytest.approx(60 / 660 * 100, abs=0.1), "0 s")
+    place, label = late[0]
+    assert place == pytest.approx(60 / 660 * 100, abs=0.1) and label == "0 s"
