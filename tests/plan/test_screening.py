@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +43,7 @@ LLM = Workload("llm", "1", ("single-stream",))
 DLRM = Workload("dlrm", "1", ("offline", "single-stream"))
 PROBE = Workload("probe", "1", ("probe",))
 MIX = Mix(name="mine", tier="edge", units={"llm": 100, "dlrm": 1000})
-Speeds = dict[str, float | Sequence[float]]
+Speeds = Mapping[str, float | Sequence[float]]
 PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=1, feeds=(0,), values=(0.0,))
 
 
