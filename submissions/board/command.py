@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), default="site", show_default=True, help="Folder of the site; replaced."
 )
-@click.option("--url", default="", metavar="URL", help="Address where the site will stand, for citations.")
+@click.option("--url", default="", metavar="URL", help="Address where the site will stand, for citations and a feed.")
 @click.option("--contact", default="", metavar="ADDRESS", help="E-mail address or page for questions and new entries.")
+@click.option(
+    "--about",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Text of a page about the board; an empty line ends a paragraph.",
+)
 @click.option("--licence", default="", metavar="TEXT", help="Licence of the data of the board.")
 @click.option("--title", default="Mixmark leaderboard", show_default=True, help="Title of the site.")
 @click.option(
@@ -46,6 +52,7 @@ def leaderboard(
     out: Path,
     url: str,
     contact: str,
+    about: Path | None,
     licence: str,
     title: str,
     today: datetime.datetime | None,
@@ -70,7 +77,12 @@ def leaderboard(
     if contact and not contact.startswith(SCHEMES) and not re.fullmatch(r"[^\s@:]+@[^\s@:]+", contact):
         raise UsageError(f"{contact} is no address", "give an e-mail address, or a page that begins with https://")
     day = (today or datetime.datetime.now(datetime.UTC)).date()
-    site = _site(title, url and url.rstrip("/") + "/", day, contact, licence)
+    told = {
+        "contact": contact,
+        "licence": licence,
+        "about": about.read_text("utf-8", "replace").strip() if about else "",
+    }
+    site = _site(title, url and url.rstrip("/") + "/", day, told)
     folders = checking.find(entries) if any(path.is_dir() for path in entries.iterdir()) else []
     verdicts = checking.check(folders, allowed_signers, originals=originals)
     accepted = {
@@ -100,7 +112,7 @@ def leaderboard(
     sys.exit(1 if any(verdict.problems for verdict in verdicts) else 0)
 
 
-def _site(title: str, url: str, today: datetime.date, contact: str, licence: str) -> Website:
+def _site(title: str, url: str, today: datetime.date, told: Mapping[str, str]) -> Website:
     from mixmark.harness.plugins import registry
     from mixmark.harness.worker.plugin_process import suite_of
     from mixmark.submissions.board.row import Website
@@ -119,8 +131,7 @@ def _site(title: str, url: str, today: datetime.date, contact: str, licence: str
         today=today,
         versions={name: suite.version for name, suite in suites.items()},
         unit_words={name: suite.unit_names.work for name, suite in suites.items()},
-        contact=contact,
-        licence=licence,
+        **told,
     )
 
 

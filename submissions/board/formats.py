@@ -1,4 +1,4 @@
-"""The board for programs and for texts that quote it: JSON, and a citation of each entry."""
+"""The board for programs and for texts that quote it: JSON, a feed, and a citation of each entry."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mixmark.submissions.entry import Entry
 
 SCHEMA = 1
 """The version of the shape of leaderboard.json."""
+FEED_ENTRIES = 50
 
 
 def text(value: Any) -> Any:
@@ -114,6 +115,14 @@ SCORED = {
     *("mixes_per_hour", "mixes_per_kwh", "watts", "mixmark", "suites", "results", "started", "begun", "resumed"),
 }
 """The facts of an entry that leaderboard.json holds as they are."""
+
+
+def feed(site: Website, entries: Sequence[Entry]) -> str:
+    """The newest entries as Atom (RFC 4287)."""
+    newest = sorted(entries, key=rank.moment, reverse=True)[:FEED_ENTRIES]
+    updated = newest[0].ended_utc if newest else f"{site.today}T00:00:00+00:00"
+    words = {"headline": headline, "sentence": row.sentence, "page_of": row.permanent_page}
+    return PAGES.get_template("feed.jinja").render(words, site=site, entries=newest, updated=updated) + "\n"
 
 
 def headline(entry: Entry) -> str:

@@ -45,6 +45,8 @@ class Website:
     """The words for the units of each suite."""
     contact: str = ""
     """Where readers and entrants write: an e-mail address, or the address of a page. Empty if not known."""
+    about: str = ""
+    """Who makes the board, and why: paragraphs, with an empty line between them. Empty: the site has no such page."""
     licence: str = ""
     """The licence of the data. Empty if not known."""
 

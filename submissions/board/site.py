@@ -77,6 +77,12 @@ def pages(
     about = "What a score, a board and a rank of Mixmark mean."
     reading = {"heading": "How to read this", "description": about, "published": list(_mixes(site))}
     yield "reading.html", _page(site, "reading", "reading.html", reading)
+    if site.about:
+        paragraphs = site.about.split("\n\n")
+        told = {"heading": "About this board", "description": paragraphs[0], "paragraphs": paragraphs}
+        yield "about.html", _page(site, "about", "about.html", told)
+    if site.url:
+        yield "feed.xml", formats.feed(site, entries)
     yield DATA, formats.as_json(site, boards, entries)
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
 
@@ -313,6 +314,23 @@ def test_every_page_says_whom_to_ask_and_who_may_use_the_data() -> None:
     assert all("Licence of the data: CC BY 4.0." in page.text for page in shown.values())
     data = json.loads(files["leaderboard.json"])
     assert {name: data[name] for name in told} == told
+
+
+def test_a_board_says_who_makes_it_and_its_newest_entries_are_a_feed() -> None:
+    entries = crowd(60)
+    site = SITE.__class__(**{**vars(SITE), "url": "https://example.org/board/", "about": "A lab.\n\nWe measure."})
+    files = dict(pages(site, boards(entries), entries))
+    assert "A lab. We measure." in Page(files["about.html"]).text
+    feed = ElementTree.fromstring(files["feed.xml"])
+    atom = "{http://www.w3.org/2005/Atom}"
+    dates = [str(each.findtext(f"{atom}updated")) for each in feed.iter(f"{atom}entry")]
+    assert len(dates) == 50 and dates == sorted(dates, reverse=True) and feed.findtext(f"{atom}updated") == dates[0]
+    addresses = [str(each.findtext(f"{atom}id")).removeprefix(site.url) for each in feed.iter(f"{atom}entry")]
+    assert addresses and {*addresses} <= {*files}
+    bare = written(entries)
+    assert not {"about.html", "feed.xml"} & {*bare} and "feed.xml" not in bare["index.html"]
+    wild = dict(pages(site, boards(CROWDS["hostile"]), CROWDS["hostile"]))["feed.xml"]
+    assert "<script" not in wild and len([*ElementTree.fromstring(wild).iter(f"{atom}entry")]) == 8
 
 
 def test_a_suite_of_the_editor_is_none_of_the_board() -> None:
