@@ -25,7 +25,6 @@ from mixmark.suites.weights import Draw, Fill
 LATENT_SCALE = 8
 """Pixels of an image for each position of the latent, along a side."""
 
-METRIC = "unexplained variance of the worst image (1 − R²)"
 AT_MOST = {
     "smoke": {"16 bits": 0.02, "fp8": 0.2, "int8": 0.06, "int4": 0.06},
     "edge": {"16 bits": 0.002, "fp8": 0.1, "int8": 0.012, "int4": 0.012},
@@ -34,8 +33,6 @@ AT_MOST = {
 """Gates by the tier and the declared precision, from docs/separation/diffusion.md. The smoke tier's gates are wide
 because guidance amplifies rounding. The server tier's gates are unmeasured, and wide because the drift of 16-bit
 rounding over 20 guided steps is unknown, and an honest engine must not fail."""
-TRAINED = 0.2
-"""The gate of a checkpoint: unmeasured."""
 
 BIAS = 0.125
 """The gain of biases."""
@@ -162,7 +159,10 @@ class Diffusion(Tiered):
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     shapes, latencies = TIERS, LATENCY
-    metric, gates, trained = METRIC, AT_MOST, TRAINED
+    metric = "unexplained variance of the worst image (1 − R²)"
+    gates = AT_MOST
+    trained = 0.2
+    """The gate of a checkpoint: unmeasured."""
     shape: DiffusionShape
 
     @property

@@ -40,11 +40,8 @@ SCRAMBLE = 2_654_435_761  # a prime larger than every table: rank · prime mod r
 SET_ASIDE = 256  # one sample in 256, the worst, is not judged; also the minimum number of samples per audit
 FIXED = 1024  # samples from which the variance of the logits over inputs is computed
 
-METRIC = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
 AT_MOST = {"16 bits": 0.008, "fp8": 0.7, "int8": 0.3, "int4": 0.2}
 """Gates by the declared precision, from docs/separation/dlrm.md. The server tier's gates are unmeasured."""
-TRAINED = 1.0
-"""The gate of a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,10 @@ class Dlrm(Tiered):
 
     known = ("rows", "weights")
     shapes, latencies, samples = SHAPES, LATENCY, SET_ASIDE
-    metric, gates, trained = METRIC, dict.fromkeys(LATENCY, AT_MOST), TRAINED
+    metric = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
+    gates = dict.fromkeys(LATENCY, AT_MOST)
+    trained = 1.0
+    """The gate of a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
     shape: DlrmShape
 
     @property

@@ -51,12 +51,9 @@ BRANCH_GAINS = {"layer1": 0.4, "layer2": 0.45, "layer3": 0.55, "layer4": 0.65}
 
 FIXED = 16  # images whose mean logits are the centre of the metric
 
-METRIC = "unexplained variance of an image's logits"
 SAMPLES = 8  # minimum number of images per audit
 AT_MOST = {"16 bits": 0.0025, "fp8": 0.3, "int8": 0.12, "int4": 0.12}
 """Gates by the declared precision, from docs/separation/resnet50.md. Edge and server share a network."""
-TRAINED = 0.2
-"""The gate of a checkpoint: unmeasured. The effect of a skipped block in a trained network is unknown."""
 
 _EDGE = own_limits(total_ns=2 * SECOND)
 LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=15 * MS)}
@@ -73,7 +70,10 @@ class ResNet50(Tiered):
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     shapes, latencies, samples = PIXELS, LATENCY, SAMPLES
-    metric, gates, trained = METRIC, dict.fromkeys(PIXELS, AT_MOST), TRAINED
+    metric = "unexplained variance of an image's logits"
+    gates = dict.fromkeys(PIXELS, AT_MOST)
+    trained = 0.2
+    """The gate of a checkpoint: unmeasured. The effect of a skipped block in a trained network is unknown."""
     shape: int
     """The pixels of an image's side."""
 
