@@ -18,7 +18,7 @@ from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spe
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from mixmark.suites.limits import SECOND, check_output, mlperf_limits, own_limits, unexplained_variance
+from mixmark.suites.limits import SECOND, check_output, mlperf_limits, own_limits, tier_limits, unexplained_variance
 from mixmark.suites.tiered import Tiered
 from mixmark.suites.weights import Draw, Fill
 
@@ -139,8 +139,7 @@ TIERS = {
     ),
 }
 
-_EDGE = own_limits(total_ns=120 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=20 * SECOND)}
+LATENCY = tier_limits(own_limits(total_ns=120 * SECOND), mlperf_limits(total_ns=20 * SECOND))
 """Limits of the server scenario; the server tier has MLPerf's limit for stable-diffusion-xl."""
 
 

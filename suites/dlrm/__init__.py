@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
-from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits
+from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits, tier_limits
 from mixmark.suites.tiered import FixedSamples, Tiered
 from mixmark.suites.weights import Draw, Fill, generator
 
@@ -72,8 +72,7 @@ SHAPES = {
     "server-full": _capped(max(ROWS)),
 }
 
-_EDGE = own_limits(total_ns=2 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=60 * MS)}
+LATENCY = tier_limits(own_limits(total_ns=2 * SECOND), mlperf_limits(total_ns=60 * MS))
 """Limits of the server scenario; the server tier has MLPerf's limit for dlrm-v2, as of v5.1."""
 
 
