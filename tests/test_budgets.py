@@ -20,7 +20,7 @@ BUDGETS = {
     "plugins": 655,
     "plan": 980,
     "judge": 5165,
-    "adapters": 2120,
+    "adapters": 2070,
     "meters": 690,
     "record": 540,
     "worker": 2460,
@@ -28,9 +28,9 @@ BUDGETS = {
     "measure": 3000,
     "cli": 1540,
     "reporters": 2325,
-    "suites": 2650,
+    "suites": 2530,
 }
-"""The rooms of the harness, and what else a score needs. Together 25,391 lines; the goal is 24,400."""
+"""The rooms of the harness, and what else a score needs. Together 25,221 lines; the goal is 24,400."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
