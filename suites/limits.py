@@ -64,6 +64,11 @@ def own_limits(**limits: int) -> LatencyLimits:
     return LatencyLimits(percentile=0.9, source=OWN, **limits)
 
 
+def tier_limits(edge: LatencyLimits, server: LatencyLimits) -> Mapping[str, LatencyLimits]:
+    """The limits by the tier: smoke has those of edge."""
+    return {"smoke": edge, "edge": edge, "server": server}
+
+
 def mlperf_limits(**limits: int) -> LatencyLimits:
     """MLPerf Inference's limits, at p99; the keywords are the fields of LatencyLimits, in ns."""
     return LatencyLimits(percentile=0.99, source=MLPERF, **limits)

@@ -120,6 +120,8 @@ def export(graph: Graph) -> bytes:
                 module,
                 examples,
                 dynamic_shapes=dict(inspect.signature(module.forward).bind(*dynamic).arguments),
+                input_names=[*graph.inputs, *graph.state],
+                output_names=[*graph.outputs, *(f"{state}.out" for state in graph.state)],  # the state's last values
                 dynamo=True,
                 optimize=False,  # folding needs values, which parameters on the meta device lack
                 opset_version=OPSET,
@@ -129,7 +131,6 @@ def export(graph: Graph) -> bytes:
             raise MixmarkError(f"torch cannot export the network: {_cause(error)!r}") from error
         assert program is not None  # only the old exporter returns None
         model: Any = program.model
-        _name_inputs_and_outputs(model.graph, graph)
         parameters = module.state_dict().keys() & model.graph.initializers.keys()
         for name in parameters:
             model.graph.initializers[name].const_value = None  # an unknown value is not folded into a constant
@@ -186,14 +187,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def _name_inputs_and_outputs(network: Any, graph: Graph) -> None:
-    """Renames inputs and outputs as in the Graph. The last values of the state follow the outputs."""
-    for value, name in zip(network.inputs, (*graph.inputs, *graph.state), strict=True):
-        value.name = name
-    for value, name in zip(network.outputs, (*graph.outputs, *(f"{state}.out" for state in graph.state)), strict=True):
-        value.name = name
 
 
 def _strip(model: Any) -> None:

@@ -43,10 +43,9 @@ def lift(model: ModelProto, tables_only: bool = False) -> list[str]:
 
 @dataclass(frozen=True)
 class Norm:
-    """A batch norm: the names of its four vectors, and of the bias of the convolution before it, if any."""
+    """A batch norm: the names of its vectors but the bias, and of the bias of the convolution before it, if any."""
 
     gain: str
-    bias: str
     mean: str
     variance: str
     epsilon: float
@@ -107,7 +106,7 @@ def fold(models: Sequence[ModelProto], weights: Weights) -> Folded:
                 continue
             epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), 1e-5)
             before = conv.input[2] if len(conv.input) > 2 else None
-            by_weight[conv.input[1]] = by_bias[bias] = Norm(gain, bias, mean, variance, epsilon, before)
+            by_weight[conv.input[1]] = by_bias[bias] = Norm(gain, mean, variance, epsilon, before)
             conv.input[:] = [*conv.input[:2], bias]
             conv.output[0] = norm.output[0]
             nodes.remove(norm)

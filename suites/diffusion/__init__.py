@@ -18,14 +18,13 @@ from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spe
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
-from mixmark.suites.limits import SECOND, check_output, mlperf_limits, own_limits, unexplained_variance
+from mixmark.suites.limits import SECOND, check_output, mlperf_limits, own_limits, tier_limits, unexplained_variance
 from mixmark.suites.tiered import Tiered
 from mixmark.suites.weights import Draw, Fill
 
 LATENT_SCALE = 8
 """Pixels of an image for each position of the latent, along a side."""
 
-METRIC = "unexplained variance of the worst image (1 − R²)"
 AT_MOST = {
     "smoke": {"16 bits": 0.02, "fp8": 0.2, "int8": 0.06, "int4": 0.06},
     "edge": {"16 bits": 0.002, "fp8": 0.1, "int8": 0.012, "int4": 0.012},
@@ -34,8 +33,6 @@ AT_MOST = {
 """Gates by the tier and the declared precision, from docs/separation/diffusion.md. The smoke tier's gates are wide
 because guidance amplifies rounding. The server tier's gates are unmeasured, and wide because the drift of 16-bit
 rounding over 20 guided steps is unknown, and an honest engine must not fail."""
-TRAINED = 0.2
-"""The gate of a checkpoint: unmeasured."""
 
 BIAS = 0.125
 """The gain of biases."""
@@ -142,8 +139,7 @@ TIERS = {
     ),
 }
 
-_EDGE = own_limits(total_ns=120 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=20 * SECOND)}
+LATENCY = tier_limits(own_limits(total_ns=120 * SECOND), mlperf_limits(total_ns=20 * SECOND))
 """Limits of the server scenario; the server tier has MLPerf's limit for stable-diffusion-xl."""
 
 
@@ -162,7 +158,10 @@ class Diffusion(Tiered):
     scenarios: Sequence[str] = ("single-stream", "offline", "server")
 
     shapes, latencies = TIERS, LATENCY
-    metric, gates, trained = METRIC, AT_MOST, TRAINED
+    metric = "unexplained variance of the worst image (1 − R²)"
+    gates = AT_MOST
+    trained = 0.2
+    """The gate of a checkpoint: unmeasured."""
     shape: DiffusionShape
 
     @property

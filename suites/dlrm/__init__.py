@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
-from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits
+from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits, tier_limits
 from mixmark.suites.tiered import FixedSamples, Tiered
 from mixmark.suites.weights import Draw, Fill, generator
 
@@ -40,11 +40,8 @@ SCRAMBLE = 2_654_435_761  # a prime larger than every table: rank · prime mod r
 SET_ASIDE = 256  # one sample in 256, the worst, is not judged; also the minimum number of samples per audit
 FIXED = 1024  # samples from which the variance of the logits over inputs is computed
 
-METRIC = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
 AT_MOST = {"16 bits": 0.008, "fp8": 0.7, "int8": 0.3, "int4": 0.2}
 """Gates by the declared precision, from docs/separation/dlrm.md. The server tier's gates are unmeasured."""
-TRAINED = 1.0
-"""The gate of a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,7 @@ SHAPES = {
     "server-full": _capped(max(ROWS)),
 }
 
-_EDGE = own_limits(total_ns=2 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=60 * MS)}
+LATENCY = tier_limits(own_limits(total_ns=2 * SECOND), mlperf_limits(total_ns=60 * MS))
 """Limits of the server scenario; the server tier has MLPerf's limit for dlrm-v2, as of v5.1."""
 
 
@@ -91,7 +87,10 @@ class Dlrm(Tiered):
 
     known = ("rows", "weights")
     shapes, latencies, samples = SHAPES, LATENCY, SET_ASIDE
-    metric, gates, trained = METRIC, dict.fromkeys(LATENCY, AT_MOST), TRAINED
+    metric = "squared error over the variance of logits, of a feed's worst sample, one in 256 set aside"
+    gates = dict.fromkeys(LATENCY, AT_MOST)
+    trained = 1.0
+    """The gate of a checkpoint: unmeasured, and wider, since trained weights are not exact at four bits."""
     shape: DlrmShape
 
     @property

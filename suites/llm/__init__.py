@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, LatencyLimits, UnitNames
-from mixmark.suites.limits import MS, SECOND, mlperf_limits, own_limits
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.suites.limits import MS, SECOND, mlperf_limits, own_limits, tier_limits
 from mixmark.suites.tiered import Decoder
 from mixmark.suites.weights import Draw, Fill
 
@@ -104,12 +104,9 @@ AT_MOST: Mapping[str, Mapping[str, float]] = {
 STEP = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
 """Outputs of a step, but for the hidden state."""
 
-_EDGE = own_limits(first_ns=10 * SECOND, per_unit_ns=SECOND)
-LATENCY: Mapping[str, LatencyLimits] = {
-    "smoke": _EDGE,
-    "edge": _EDGE,
-    "server": mlperf_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS),
-}
+LATENCY = tier_limits(
+    own_limits(first_ns=10 * SECOND, per_unit_ns=SECOND), mlperf_limits(first_ns=2 * SECOND, per_unit_ns=100 * MS)
+)
 """Limits of the server scenario; the server tier has MLPerf's limits for llama3.1-8b, TTFT 2 s and TPOT 100 ms."""
 
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames, WeightClass
 from mixmark.suites import onnx_graphs
-from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits, unexplained_variance
+from mixmark.suites.limits import MS, SECOND, check_output, mlperf_limits, own_limits, tier_limits, unexplained_variance
 from mixmark.suites.tiered import FixedSamples, Tiered
 from mixmark.suites.weights import Draw, Fill, generator
 
@@ -51,15 +51,11 @@ BRANCH_GAINS = {"layer1": 0.4, "layer2": 0.45, "layer3": 0.55, "layer4": 0.65}
 
 FIXED = 16  # images whose mean logits are the centre of the metric
 
-METRIC = "unexplained variance of an image's logits"
 SAMPLES = 8  # minimum number of images per audit
 AT_MOST = {"16 bits": 0.0025, "fp8": 0.3, "int8": 0.12, "int4": 0.12}
 """Gates by the declared precision, from docs/separation/resnet50.md. Edge and server share a network."""
-TRAINED = 0.2
-"""The gate of a checkpoint: unmeasured. The effect of a skipped block in a trained network is unknown."""
 
-_EDGE = own_limits(total_ns=2 * SECOND)
-LATENCY = {"smoke": _EDGE, "edge": _EDGE, "server": mlperf_limits(total_ns=15 * MS)}
+LATENCY = tier_limits(own_limits(total_ns=2 * SECOND), mlperf_limits(total_ns=15 * MS))
 """Limits of the server scenario; the server tier has MLPerf's limit for resnet50."""
 
 
@@ -73,7 +69,10 @@ class ResNet50(Tiered):
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
 
     shapes, latencies, samples = PIXELS, LATENCY, SAMPLES
-    metric, gates, trained = METRIC, dict.fromkeys(PIXELS, AT_MOST), TRAINED
+    metric = "unexplained variance of an image's logits"
+    gates = dict.fromkeys(PIXELS, AT_MOST)
+    trained = 0.2
+    """The gate of a checkpoint: unmeasured. The effect of a skipped block in a trained network is unknown."""
     shape: int
     """The pixels of an image's side."""
 

@@ -16,7 +16,6 @@ from mixmark.harness.adapters.openvino.quantised import unit_of
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported
 from mixmark.harness.contracts.protocols import GraphRunner, Use
 from mixmark.harness.contracts.schema import weight_class
-from mixmark.harness.contracts.weights import round_to_bf16
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.llm import Llm
 from mixmark.suites.resnet50 import ResNet50
@@ -128,15 +127,6 @@ def test_a_disk_without_room_for_the_weights_is_named(monkeypatch: pytest.Monkey
     ):
         pass
     assert "set TMPDIR" in refused.value.hint
-
-
-def test_bf16_is_rounded_to_nearest_even() -> None:
-    values = np.array([1.0, 1.00390625, 1.01171875, -1.005859375, 3.0e38], np.float32)  # the second and third are ties
-    rounded = np.empty(5, np.uint16)
-    round_to_bf16(values, rounded)
-    back = (rounded.astype(np.uint32) << 16).view(np.float32)
-    np.testing.assert_allclose(back, [1.0, 1.0, 1.015625, -1.0078125, 3.0e38], rtol=2**-8 / 100 + 2**-9, atol=0)
-    assert back[:4].tolist() == [1.0, 1.0, 1.015625, -1.0078125]
 
 
 def test_a_graph_that_does_not_compile_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

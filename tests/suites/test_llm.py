@@ -65,28 +65,22 @@ def test_equal_to_transformers(tied: bool) -> None:
     ours.load_state_dict(state)
     ids = torch.randint(shape.vocabulary, (shape.tokens_in,))
     expected = peer(ids[None]).logits[0, -1:]
-    got = logits(ours, ids, 0, caches(shape))
-    assert ((got - expected).norm() / expected.norm()).item() < 1e-5
-
-
-def test_decoding_with_the_cache_equals_reading_it_all_at_once() -> None:
-    shape, network = TINY, step(TINY)
-    ids = torch.randint(shape.vocabulary, (shape.tokens_in,))
-    once = logits(network, ids, 0, caches(shape))
     cache = caches(shape)
-    for part, at in ((ids[:10], 0), (ids[10:11], 10), (ids[11:], 11)):
-        bit_by_bit = logits(network, part, at, cache)
-    assert torch.allclose(once, bit_by_bit, atol=1e-5)
-    assert not torch.allclose(once, logits(network, ids.flip(0), 0, caches(shape)), atol=1e-2)
+    for part, at in ((ids[:10], 0), (ids[10:11], 10), (ids[11:], 11)):  # decoding with the cache is reading it all
+        got = logits(ours, part, at, cache)
+    assert ((got - expected).norm() / expected.norm()).item() < 1e-5
 
 
 @pytest.mark.parametrize(("tier", "parameters"), [("edge", 1_235_814_400), ("server", 8_030_261_248)])
 def test_the_tiers_have_the_size_of_the_public_models(tier: str, parameters: int) -> None:
-    specs = Llm(tier, {}).weights()
-    names = specs.names()
-    assert sum(prod(size for size in specs.spec(name).shape if isinstance(size, int)) for name in names) == parameters
-    assert ("lm_head.weight" in names) == (tier == "server")
-    assert set(names) == Llm(tier, {}).graphs()["step"].module().state_dict().keys()
+    suite = Llm(tier, {})
+    weights = suite.weights()
+    ours = {name: tuple(map(int, weights.spec(name).shape)) for name in weights.names()}
+    assert sum(map(prod, ours.values())) == parameters
+    with torch.device("meta"):
+        peer = public(suite).state_dict()
+    tied = {"lm_head.weight"} if suite.shape.tied else set()
+    assert ours == {name: tuple(each.shape) for name, each in peer.items() if name not in tied}
 
 
 @pytest.mark.parametrize("tier", ["edge", "server"])
@@ -171,16 +165,7 @@ def test_weights_of_four_bits_lose_nothing_where_four_were_declared() -> None:
 @pytest.mark.parametrize("layer", sweep(*range(4)))
 def test_a_skipped_layer_fails(audit: Audit, layer: int) -> None:
     suite, network, _, _ = audit
-    with replaced(network.modules["step"].model.layers[layer], "forward", lambda x, *rest: x):
+    module: Any = network.modules["step"]
+    with replaced(module.model.layers[layer], "forward", lambda x, *rest: x):
         value = judged(audit)
     assert value > 3 * max(at_most(suite, declared) for declared in ("bf16", "int8", "int4"))
-
-
-@pytest.mark.parametrize("tier", ["smoke", "edge"])
-def test_the_config_builds_the_public_network(tier: str) -> None:
-    suite = Llm(tier, {})
-    with torch.device("meta"):
-        peer = public(suite).state_dict()
-    weights = suite.weights()
-    ours = {name: weights.spec(name).shape for name in weights.names()}
-    assert ours == {name: tuple(each.shape) for name, each in peer.items() if name != "lm_head.weight"}

@@ -21,7 +21,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,31 +90,24 @@ class OnnxRuntime:
         half = precision == "fp16" or (
             place.accelerated and "fp16" in place.device.offers(suite.name) and precision != "fp32"
         )
-        with ExitStack() as stack:
-            folder, kept = (stack.enter_context(each) for each in self._folders(suite, place, precision, half, facts))
-            session = OnnxSession(suite, place, self._threads, folder, self._provider, half, kept)
-            stack.callback(session.close)
-            yield GraphRunner(suite, session, concurrency=1, facts=facts | session.facts)
-
-    def _folders(
-        self, suite: Suite, place: ProviderDevice, precision: str, half: bool, facts: dict[str, str]
-    ) -> tuple[AbstractContextManager[Path | None], AbstractContextManager[Path | None]]:
-        """The folders of the converted models and of the provider's engines, both noted in `facts`."""
+        name, engine = f"{precision}{'-half' if half else ''}", f"onnxruntime-{runtime.__version__}"
         bits = BITS_PER_WEIGHT[precision]
-        name, runtime = f"{precision}{'-half' if half else ''}", f"onnxruntime-{import_runtime().__version__}"
         size_bytes = convert.size_bytes(suite, bits)
-        models: AbstractContextManager[Path | None] = nullcontext()
-        kept: AbstractContextManager[Path | None] = nullcontext()
         if bits < 16:
             facts |= {"accuracy level": str(ACCURACY_LEVEL), "activations": "fp16" if half else "fp32"}
         # The attention of WebGPU's provider is wrong for subgroups of four, which a software driver has.
         fused = place.accelerated and place.device.kind != "simulated" and describes_llama(suite.config)
-        if bits < 16 or fused:
-            writer = convert.writer(suite, bits, half)
-            models = converted(suite, name, runtime, size_bytes, writer)
-        if keeps_engines(place.name):
-            kept = engines(suite, name, f"{runtime}-{place.name}-{place.device.id}", size_bytes)
-        return models, kept
+        with ExitStack() as stack:
+            folder = kept = None
+            if bits < 16 or fused:
+                write = convert.writer(suite, bits, half)
+                folder = stack.enter_context(converted(suite, name, engine, size_bytes, write))
+            if keeps_engines(place.name):
+                own = f"{engine}-{place.name}-{device.id}"
+                kept = stack.enter_context(engines(suite, name, own, size_bytes))
+            session = OnnxSession(suite, place, self._threads, folder, self._provider, half, kept)
+            stack.callback(session.close)
+            yield GraphRunner(suite, session, concurrency=1, facts=facts | session.facts)
 
 
 class OnnxSession:

@@ -94,9 +94,10 @@ class Endpoint:
 
     def _check_model(self, client: Client) -> None:
         """Raises MixmarkError if the endpoint cannot be reached or does not list the requested model."""
-        reply = client.get("/models")
-        listed = reply.get("data") if isinstance(reply, dict) else None
-        names = [model.get("id") for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
+        names = []
+        match client.get("/models"):
+            case {"data": [*models]}:
+                names = [model.get("id") for model in models if isinstance(model, dict)]
         if names and self.model not in names:
             known = ", ".join(client.clean(name) for name in names[:5])
             raise PluginError(f"{self.address.host} has no model {self.model}", f"it has {known}")

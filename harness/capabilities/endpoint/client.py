@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -162,29 +162,22 @@ class Client:
         self, method: str, path: str, patience_s: float, body: Mapping[str, object] | None = None
     ) -> Iterator[Response]:
         """The reply to a request. Network errors become MixmarkErrors that reveal nothing of it, also while the reply
-        is read."""
+        is read. A request is sent once more if the connection ends before its reply: the server may have closed a
+        connection that was kept just when the request left."""
         import httpx2
 
+        url = self.address.url.rstrip("/") + path
+        request = partial(self._http.stream, method, url, json=body, timeout=patience_s)
         try:
             with ExitStack() as stack:
-                reply = self._begun(stack, method, path, patience_s, body)
+                try:
+                    reply = stack.enter_context(request())
+                except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+                    reply = stack.enter_context(request())
                 self.server = self.clean(reply.headers.get("Server", ""))
                 yield reply
         except (OSError, httpx2.HTTPError) as error:
             raise self._explained(error, patience_s) from None
-
-    def _begun(
-        self, stack: ExitStack, method: str, path: str, patience_s: float, body: Mapping[str, object] | None
-    ) -> Response:
-        """The head of a reply. A request is sent once more if the connection ends before it: the server may have closed
-        a connection that was kept just when the request left."""
-        import httpx2
-
-        url = self.address.url.rstrip("/") + path
-        try:
-            return stack.enter_context(self._http.stream(method, url, json=body, timeout=patience_s))
-        except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
-            return stack.enter_context(self._http.stream(method, url, json=body, timeout=patience_s))
 
     def _parsed(self, data: bytes) -> Any:
         """The data of an event; `[DONE]` unchanged. Raises MixmarkError for an error that the server reports."""
