@@ -6,11 +6,9 @@ import sys
 from typing import Any
 
 import pytest
-from click.shell_completion import ShellComplete
 
 from mixmark.harness.capabilities.hosts import SeveralHosts
 from mixmark.harness.cli import show
-from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.machine import setup
 from mixmark.harness.plugins import executors
@@ -29,11 +27,6 @@ def test_hosts_are_measured_if_one_of_their_options_is_given() -> None:
 def test_a_launcher_without_hosts_is_refused_before_anything_is_waited_for() -> None:
     with pytest.raises(UsageError, match="the launcher local needs a list of hosts"):
         SeveralHosts({**NOTHING, "launcher": "local"}).check()
-
-
-def test_the_shell_completes_launchers() -> None:
-    found = ShellComplete(main, {}, "mixmark", "_MIXMARK_COMPLETE").get_completions(["run", "--launcher"], "s")
-    assert [item.value for item in found] == ["ssh", "slurm"]
 
 
 def test_an_address_is_in_no_result_and_a_resumed_run_needs_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
