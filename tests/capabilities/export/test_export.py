@@ -18,7 +18,6 @@ from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageErr
 from mixmark.harness.contracts.weights import read_weight
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from tests.cli.shell import completed
 from tests.marks import linux
 
 PROBE = Plugin("suites", "probe", "mixmark.suites.probe:Probe", "built in")
@@ -51,14 +50,6 @@ def raises(suite: Any, precision: str) -> None:
     raise LookupError("no such tensor")
 
 
-def interrupted(suite: Any, precision: str) -> Callable[[Path], None]:
-    def files(folder: Path) -> None:
-        (folder / "half.bin").write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    return files
-
-
 def mixmark(*words: object) -> Result:
     return CliRunner().invoke(main, [*map(str, words)])
 
@@ -89,12 +80,6 @@ def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
 def test_what_goes_wrong_is_told_and_leaves_nothing(tmp_path: Path, write: str, complaint: str) -> None:
     with pytest.raises(MixmarkError, match=complaint):
         export.export(asked(write), tmp_path / "whole", print)
-    assert not list(tmp_path.iterdir())
-
-
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        export.export(asked("interrupted"), tmp_path / "whole", print)
     assert not list(tmp_path.iterdir())
 
 
@@ -131,11 +116,6 @@ def test_an_engine_that_quantises_what_it_reads_gets_weights_of_its_class(tmp_pa
     read = registry.find("suites")["llm"].load()("smoke", {"weights": str(tmp_path / "out")}).weights()
     name = "model.layers.0.mlp.up_proj.weight"
     assert (read_weight(read, name) == read_weight(four.weights(), name)).all()
-
-
-def test_the_shell_completes_suites_and_formats() -> None:
-    assert completed(["export"], "dl") == ["dlrm"]
-    assert completed(["export", "llm", "--format"], "s") == ["safetensors"]
 
 
 @pytest.mark.parametrize(
