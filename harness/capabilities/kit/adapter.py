@@ -20,7 +20,7 @@ from mixmark.harness.capabilities.kit.report import (
     fail_for,
     fail_if,
 )
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Device, Record, Result
 from mixmark.harness.judge.rules import integrity, quality
@@ -57,12 +57,6 @@ def discovery_is_repeatable(trials: AdapterTrials) -> str:
     fail_if(len(first.devices) != len(second.devices), "the second time it found another number of devices")
     fail_if(first.environment != second.environment, "the second time it disclosed other versions")
     return f"twice the same: {', '.join(device.id for device in first.devices) or 'no device'}"
-
-
-def discovery_leaves_nothing(trials: AdapterTrials) -> str:
-    """`discover` starts no process that goes on, writes no temporary file and claims no accelerator."""
-    fail_for([trace for discovery in trials.discoveries for trace in discovery.traces])
-    return "no process, no file, no accelerator"
 
 
 def devices_are_told_apart(trials: AdapterTrials) -> str:
@@ -202,7 +196,6 @@ def devices_work_at_once(trials: AdapterTrials) -> str:
 CHECKS: tuple[Check[AdapterTrials], ...] = (
     discovery_is_quick,
     discovery_is_repeatable,
-    discovery_leaves_nothing,
     devices_are_told_apart,
     options_are_refused,
     claims_run,
@@ -243,9 +236,7 @@ def report(
             raise UsageError(failed.failure.message, failed.failure.hint) from failed
         except WorkerFailed:
             pass  # the first check reports it
-        if device and device not in {each.id for each in devices}:
-            found = ", ".join(each.id for each in devices) or "none"
-            raise UsageError(f"{adapter} discovers no device {device}", f"it discovers: {found}")
+        choose_by_name("device", [device] if device else [], [each.id for each in devices])
         made = checked(plugin, configured.adapter(plugin.name).python, devices, CHECKS, trials, on_check)
         keep(made, trials.result(_kept(trials)) if devices else None)
         return made

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import get_args
 
 import psutil
@@ -34,7 +35,6 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.timestamps import window_ns
-from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.devices import Found, environment
 from mixmark.harness.machine.setup import Equipment, Suites, Workbench
@@ -65,13 +65,11 @@ UNKNOWN_OPTION = "mixmark-conformance"
 
 @dataclass(frozen=True)
 class Discovery:
-    """The devices that a fresh worker found, and the traces that it had left when it replied."""
+    """The devices that a fresh worker found."""
 
     devices: tuple[Device, ...]
     environment: Environment
     took_s: float
-    traces: tuple[str, ...]
-    """Living processes, files and claimed accelerators, in words."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,6 @@ class AdapterTrials:
         self._chosen = config.adapter(adapter.name)
         self._config, self._suites, self._folder = config, suites, folder
         self._phases: list[Phase] = []
-        self._scratches = 0
         (folder / "raw").mkdir(parents=True)
         (folder / "logs").mkdir()
 
@@ -136,27 +133,13 @@ class AdapterTrials:
         return None
 
     def _discovery(self) -> Discovery:
-        scratch = self._scratch()
         identity = registry.identity(self.adapter, self._chosen.python)
         begin_s = clock.now_s()
-        with self._worker(scratch=scratch) as worker:
+        with self._worker() as worker:
             reply = worker.call(AdapterCalls.discover, self.timeout_s)()
             took_s = clock.now_s() - begin_s
             assert worker.hello is not None  # it comes before the reply
-            process = psutil.Process(worker.pid)
-            children = process.children(recursive=True)
-            with Accelerators() as accelerators:
-                states = accelerators.read({worker.pid, *(child.pid for child in children)}, Path("/proc"))
-            traces = (
-                *(f"{child.name()} went on" for child in children),
-                *(f"it left TMPDIR/{path.name}" for path in scratch.iterdir() if path.name != "__pycache__"),
-                *(
-                    f"it computes on {state.id}, whose memory it thus claims"
-                    for state in states
-                    if state.own_processes_listed
-                ),
-            )
-            return Discovery(reply.devices, environment(identity, worker.hello, reply.vendor), took_s, traces)
+            return Discovery(reply.devices, environment(identity, worker.hello, reply.vendor), took_s)
 
     # Measurements
 
@@ -348,23 +331,16 @@ class AdapterTrials:
         feeds = max(2, audits, -(-(gate.samples if gate else 1) // batch))
         return share.model_copy(update={"batch": batch, "limits": _bounded(feeds, audits)})
 
-    def _scratch(self) -> Path:
-        self._scratches += 1
-        scratch = self._folder / f"scratch-{self._scratches}"
-        scratch.mkdir()
-        return scratch
-
     def _worker(
         self,
         more_options: Mapping[str, str] | None = None,
-        scratch: Path | None = None,
     ) -> Worker:
         """A fresh worker for requests of the kit's own. Raises WorkerFailed."""
         options = {**self._chosen.options, **(more_options or {})}
         log = self._folder / "logs" / "kit.log"
         file, _, name = self.adapter.spec.rpartition(":")
         adapter = replace(self.adapter, spec=f"{Path(file).resolve()}:{name}") if file.endswith(".py") else self.adapter
-        return Worker(adapter, options, scratch or self._scratch(), log, self._chosen.python)
+        return Worker(adapter, options, Path(mkdtemp(dir=self._folder)), log, self._chosen.python)
 
 
 def _one_by_one(parts: Sequence[Part]) -> None:

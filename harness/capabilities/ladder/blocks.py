@@ -35,35 +35,27 @@ def _in_words(ladder: Ladder) -> Iterator[str]:
 
 def table(ladder: Ladder) -> Table:
     """The full load, each level, and the machine at rest."""
-    metered = ladder.watts is not None
     suites = [each.suite for each in ladder.levels[0].responses] if ladder.levels else []
     unknown = [UNKNOWN] * (len(suites) + 1)
-    full = _rates(ladder.mixes_per_hour.estimate, ladder.watts, metered)
-    rows: list[tuple[str, ...]] = [("100 %", UNKNOWN, *full, *unknown)]
+    rows: list[tuple[str, ...]] = [("100 %", UNKNOWN, *_rates(ladder.mixes_per_hour.estimate, ladder.watts), *unknown)]
     for level in ladder.levels:
-        rates = _rates(level.run.mixes_per_hour.estimate, level.run.total.watts, metered)
+        rates = _rates(level.run.mixes_per_hour.estimate, level.run.total.watts)
         kept = {True: "kept", False: "broken", None: "too few"}[level.keeps_limits]
         responses = [_response(each) for each in level.responses]
-        names = (percent(level.target), percent(level.actual))
-        rows.append((*names, *rates, *responses, "void" if level.problems else kept))
+        limits = "void" if level.problems else kept
+        rows.append((percent(level.target), percent(level.actual), *rates, *responses, limits))
     for name, watts in (("ready idle", ladder.ready_watts), ("bare idle", ladder.bare_watts)):
         if watts is not None:
-            rows.append((name, UNKNOWN, *_rates(0.0, watts, metered), *unknown))
-    power = ("power", "mix/kWh") if metered else ()
-    header = ("load", "actual", "mix/h", *power, *map(figures.name, suites), "limits")
+            rows.append((name, UNKNOWN, *_rates(0.0, watts), *unknown))
+    header = ("load", "actual", "mix/h", "power", "mix/kWh", *map(figures.name, suites), "limits")
     return Table("Response times over the load, median / p90", header, rows, text_columns=1)
 
 
-def _rates(mixes_per_hour: float, watts: float | None, metered: bool) -> tuple[str, ...]:
-    """metered: whether any row has a power."""
-    per_kwh = _per_kwh(mixes_per_hour, watts)
+def _rates(mixes_per_hour: float, watts: float | None) -> tuple[str, str, str]:
     power = UNKNOWN if watts is None else figures.prefixed(watts, "W")
-    return (significant(mixes_per_hour), *((power, significant(per_kwh) if per_kwh else UNKNOWN) if metered else ()))
+    per_kwh = significant(mixes_per_hour * 1000 / watts) if mixes_per_hour and watts else UNKNOWN
+    return significant(mixes_per_hour), power, per_kwh
 
 
 def _response(found: Responses) -> str:
     return " / ".join(UNKNOWN if ns is None else figures.duration(ns) for ns in (found.p50_ns, found.p90_ns))
-
-
-def _per_kwh(mixes_per_hour: float, watts: float | None) -> float | None:
-    return mixes_per_hour * 1000 / watts if watts else None

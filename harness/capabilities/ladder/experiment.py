@@ -8,7 +8,6 @@ from mixmark.harness.capabilities.ladder import blocks
 from mixmark.harness.capabilities.ladder.levels import Ladder, ladder, unknown_due
 from mixmark.harness.capabilities.ladder.load import (
     DEFAULT,
-    LEVELS,
     Levels,
     Load,
     due_ns,
@@ -37,7 +36,7 @@ class LoadLadder(Experiment):
     facts = (Levels, Load)
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Levels:
-        return Levels(levels=given["levels"] or LEVELS.get(run.request.preset, DEFAULT))
+        return Levels(levels=given["levels"] or DEFAULT)
 
     def next(self, state: RunState) -> Steps:
         """One level after the other."""

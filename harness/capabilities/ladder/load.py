@@ -15,9 +15,8 @@ from mixmark.harness.contracts.numbers import duration, percent
 from mixmark.harness.contracts.schema import Fact, Int64s, Limits, Placement
 from mixmark.harness.plan.presets import longer
 
-LEVELS = {"official": (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)}
-"""The levels of a preset, if it has others than DEFAULT."""
 DEFAULT = (0.75, 0.5, 0.25, 0.1)
+"""The levels, if none are named."""
 ENOUGH_REQUESTS = 100
 """A level lasts until the suite with the costliest request has served this many, which is enough for a p90."""
 DRAIN = 0.25  # time after the last arrival, as a fraction of the time of arrivals; later responses are too late anyway

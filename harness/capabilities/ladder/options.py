@@ -30,6 +30,6 @@ OPTIONS = (
         flag_value="",
         metavar="[PERCENT,…]",
         help="Also serve the mix as requests that arrive, at shares of the rate of the mixed runs.  [default: without "
-        "a list 75,50,25,10; --preset official 90 to 10 in tens]",
+        "a list 75,50,25,10]",
     ),
 )

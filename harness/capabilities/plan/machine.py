@@ -240,11 +240,6 @@ class Planner:
         """The low ends of the rates must meet a demand."""
         return _Program(self, limits, 0 if limits.mixes_per_hour is None else -1)
 
-    def of(self, counts: Mapping[str, int]) -> Answer:
-        """The answer for exactly these devices."""
-        at_most = {kind.name: counts.get(kind.name, 0) for kind in self.kinds}
-        return self.answer("most", Limits(at_least=counts, at_most=at_most))
-
     def alone(self, question: Question, limits: Limits) -> dict[str, Answer]:
         """For each kind, the answer if its devices do all the work, in any hosts."""
         found: dict[str, Answer] = {}

@@ -16,7 +16,6 @@ from mixmark.harness.capabilities.plan.machine import (
     Question,
     Retained,
 )
-from mixmark.harness.contracts.errors import MixmarkError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +175,5 @@ def _unanswerable(planner: Planner, question: Question, limits: Limits, unknown:
 
 def _today(planner: Planner) -> Answer | None:
     own = [kind for kind in planner.kinds if kind.owned]
-    try:
-        return replace(planner, kinds=own).of({kind.name: kind.owned for kind in own}) if own else None
-    except MixmarkError:  # the owned devices cannot run the mix
-        return None
+    counts = {kind.name: kind.owned for kind in own}
+    return replace(planner, kinds=own).answer_if_any("most", Limits(at_least=counts, at_most=counts)) if own else None

@@ -50,14 +50,6 @@ def raises(suite: Any, precision: str) -> None:
     raise LookupError("no such tensor")
 
 
-def interrupted(suite: Any, precision: str) -> Callable[[Path], None]:
-    def files(folder: Path) -> None:
-        (folder / "half.bin").write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    return files
-
-
 def mixmark(*words: object) -> Result:
     return CliRunner().invoke(main, [*map(str, words)])
 
@@ -88,12 +80,6 @@ def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
 def test_what_goes_wrong_is_told_and_leaves_nothing(tmp_path: Path, write: str, complaint: str) -> None:
     with pytest.raises(MixmarkError, match=complaint):
         export.export(asked(write), tmp_path / "whole", print)
-    assert not list(tmp_path.iterdir())
-
-
-def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        export.export(asked("interrupted"), tmp_path / "whole", print)
     assert not list(tmp_path.iterdir())
 
 

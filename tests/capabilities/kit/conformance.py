@@ -31,7 +31,7 @@ from mixmark import (
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "int8")
 FAULTS = (
-    *("slow", "forgets", "leaves", "twice", "lax", "raises", "wide", "wrong", "elsewhere", "lazy"),
+    *("slow", "forgets", "twice", "lax", "raises", "wide", "wrong", "elsewhere", "lazy"),
     *("clings", "leaks", "spins", "mixes up", "greedy"),
 )
 SPINS = "import time\nwhile sum(range(40_000)): time.sleep(0.002)"
@@ -101,9 +101,6 @@ class Acme:
     def discover(self) -> Iterable[Device]:
         if "slow" in self.faults:
             time.sleep(0.3)
-        if "leaves" in self.faults:
-            HELD.append(subprocess.Popen(["sleep", "60"]))
-            Path(os.environ["TMPDIR"], "acme.probe").touch()
         name = f"Acme {os.getpid()}" if "forgets" in self.faults else "Acme"
         for number in (0, 1, 1) if "twice" in self.faults else (0, 1):
             pool = f"npu:acme{number}"

@@ -98,10 +98,6 @@ def test_each_device_holds_whole_suites_in_its_own_memory() -> None:
         best([host(), small], "cheapest", mixes_per_hour=1, at_most={"small": 1})
 
 
-def test_a_machine_of_exactly_these_devices_has_no_others() -> None:
-    assert Planner([host(), X, Y], MIX).of({"host": 1, "X": 1}).mixes_per_hour.estimate == pytest.approx(0.8 * 3600)
-
-
 def test_what_is_owned_is_used_before_anything_is_bought() -> None:
     answer = best([host(50, owned=1), replace(X, owned=1), Y], "cheapest", mixes_per_hour=4 * 3600)
     assert answer.counts == {"host": 1, "X": 1, "Y": 1}
