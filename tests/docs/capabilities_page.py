@@ -13,6 +13,8 @@ HEAD = """\
 
 What no score needs. Each capability can be deleted with its tests and its page, and everything else works as before.
 
+## Capabilities
+
 """
 
 
