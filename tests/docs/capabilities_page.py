@@ -5,7 +5,6 @@ python -m tests.docs    rewrites it
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "capabilities" / "index.md"
@@ -21,15 +20,8 @@ What no score needs. Each capability can be deleted with its tests and its page,
 
 def page() -> str:
     pages = {path.relative_to(PAGE.parent).as_posix(): path for path in PAGE.parent.rglob("*.md") if path != PAGE}
-    return HEAD + "".join(line(name, pages[name].read_text("utf-8")) + "\n" for name in sorted(pages))
-
-
-def line(name: str, text: str) -> str:
-    """The title and the first sentence of a page."""
-    found = re.match(r"# ([^\n]+)\n\n(.+?[.:])(?=\s)", text, re.DOTALL)
-    assert found, f"{name} needs a title and a sentence"
-    first = " ".join(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found[2]).split())
-    return f"- [{found[1]}]({name}): {first}"
+    titles = {name: path.read_text("utf-8").partition("\n")[0].removeprefix("# ") for name, path in pages.items()}
+    return HEAD + "".join(f"- [{titles[name]}]({name})\n" for name in sorted(pages))
 
 
 if __name__ == "__main__":
