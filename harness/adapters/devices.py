@@ -13,6 +13,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_options
+from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 from mixmark.harness.resources import memory
 from mixmark.harness.resources.cpus import cores as cores
@@ -34,10 +35,13 @@ class Place:
 Found = TypeVar("Found", bound=Place)
 
 
-def reached(places: Iterable[Found], device: Device, runtime: str) -> Found:
-    """The place of a device. Raises Unsupported if the runtime does not reach the device."""
+def reached(places: Iterable[Found], device: Device, runtime: str, suite: Suite, precision: str) -> Found:
+    """The place of a device. Raises Unsupported if the runtime does not reach the device, or does not offer the suite
+    there in the precision."""
     for place in places:
         if place.device.id == device.id:
+            if precision not in (offered := place.device.offers(suite.name)):
+                raise Unsupported(f"{runtime} computes {suite.name} on {device.id} in {', '.join(offered)} only")
             return place
     raise Unsupported(f"{runtime} does not reach {device.id}")
 

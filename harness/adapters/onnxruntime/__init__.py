@@ -82,7 +82,7 @@ class OnnxRuntime:
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         runtime = import_runtime()
-        place = reached(provider_devices(self._library), device, f"onnxruntime {runtime.__version__}")
+        place = reached(provider_devices(self._library), device, f"onnxruntime {runtime.__version__}", suite, precision)
         if place.name == CUDA:
             # The UUID identifies the device, because CUDA and NVML order devices differently.
             os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix("gpu:")

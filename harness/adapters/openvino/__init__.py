@@ -75,7 +75,7 @@ class OpenVino:
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         openvino = _import()
-        place = reached(_devices(), device, f"openvino {openvino.__version__}")
+        place = reached(_devices(), device, f"openvino {openvino.__version__}", suite, precision)
         alone = use.in_flight == 1 or suite.scenarios[0] != "offline"
         with tempfile.TemporaryDirectory(prefix="mixmark-", ignore_cleanup_errors=True) as folder:
             session = _OpenVinoSession(suite, place, precision, self._threads, alone, Path(folder))

@@ -88,7 +88,7 @@ class Torch:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         """Reads the weights one by one, directly into their final memory."""
         torch = _import()
-        torch_name = reached(self._devices(), device, f"torch {torch.__version__}").name
+        torch_name = reached(self._devices(), device, f"torch {torch.__version__}", suite, precision).name
         facts: dict[str, str] = {"torch": torch.__version__, "device": device.name, "dtype": precision}
         several = use.in_flight is None and suite.scenarios[0] == "offline"
         concurrency, threads, streams = 1, None, False

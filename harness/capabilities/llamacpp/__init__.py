@@ -56,7 +56,7 @@ class LlamaCpp:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         library = _import()
         kind = gguf.type_of(suite, precision)
-        place = reached(ggml_devices(library), device, "this build of llama.cpp")
+        place = reached(ggml_devices(library), device, "this build of llama.cpp", suite, precision)
         write = partial(gguf.write, suite, kind)
         with (
             converted(suite, precision, "gguf", gguf.size_bytes(suite, kind), write) as folder,
