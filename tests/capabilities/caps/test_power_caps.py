@@ -152,6 +152,13 @@ def test_whichever_step_fails_the_limit_is_back(step: int, tmp_path: Path) -> No
     assert not state.exists()
 
 
+def test_an_error_or_a_signal_in_the_block_restores_too(tmp_path: Path) -> None:
+    flaky = Flaky()
+    with pytest.raises(KeyboardInterrupt), lowered([flaky.control], 0.8, tmp_path / "state.json"):
+        raise KeyboardInterrupt
+    assert flaky.watts == 100
+
+
 def test_a_signal_in_the_middle_of_restoring_does_not_stop_it(tmp_path: Path) -> None:
     first, second, state = Flaky(), Flaky(id="nvml/GPU-2"), tmp_path / "state.json"
     with pytest.raises(KeyboardInterrupt), lowered([first.control, second.control], 0.8, state):

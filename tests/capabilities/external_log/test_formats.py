@@ -95,6 +95,10 @@ def test_two_gpus_of_one_log_are_refused_or_chosen_and_never_mixed() -> None:
     """Both rows taken for one source were 85.7 W of 350."""
     with pytest.raises(ValueError, match=r'choose where = {"index" = "1"}'):
         read(GPUS, TWO)
+    with pytest.raises(
+        ValueError, match="of another device than the rows above"
+    ):  # nvidia-smi asks one after the other
+        read(GPUS, ["t1, 0, 300.00 W", "t1.1, 1, 50.00 W"])
     assert read(GPUS, TWO, **{"where.index": "0"}) == [("t1", 300.0), ("t2", 310.0), ("t3", 320.0)]
     assert read(GPUS, TWO, **{"where.index": "7"}) == []
 
