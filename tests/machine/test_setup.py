@@ -113,6 +113,6 @@ def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> Non
         file.write_bytes(content)
         with pytest.raises(UsageError, match=f"--weights resnet50: .*{said}"):
             request.prepare(asked)
-    with pytest.raises(UsageError, match="--weights probe: probe takes no checkpoint"):
+    with pytest.raises(UsageError, match="--weights probe: the suite probe has no option weights"):
         request.prepare(replace(asked, weights=(f"probe={file}",)))
     assert not (tmp_path / "out").exists()
