@@ -47,9 +47,8 @@ class Worker:
 
     log: the file for its stdout and stderr. scratch: its TMPDIR, which the caller removes. cores: the CPU cores to
     which it is pinned before its plugin is loaded; empty: all. isolation: starts it as an auditor or a witness, see
-    `worker.isolation`. variables: more variables of its environment. current: its current folder; by default this
-    process's. tracked: what it leaves behind is killed at its end, and its memory is sampled; of adapters only.
-    longest_bytes: a longer line of it is an error. Raises NotStarted.
+    `worker.isolation`. variables: more variables of its environment. tracked: what it leaves behind is killed at its
+    end, and its memory is sampled; of adapters only. longest_bytes: a longer line of it is an error. Raises NotStarted.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class Worker:
         cores: Sequence[int] = (),
         isolation: Isolation | None = None,
         variables: Mapping[str, str] = MappingProxyType({}),
-        current: Path | None = None,
         tracked: bool = True,
         longest_bytes: int = calls.LONGEST_BYTES,
     ) -> None:
@@ -97,7 +95,7 @@ class Worker:
         try:
             words = [setup.model_dump_json()]
             shared = [each.descriptor for each in codes]
-            self._process = ChildProcess(python, code, words, variables, log, isolated, self._tracked, current, shared)
+            self._process = ChildProcess(python, code, words, variables, log, isolated, self._tracked, shared)
         except OSError as error:
             message = f"cannot start {python}: {error.strerror or error}"
             hint = f"[{registry.singular(plugin.kind)}.{plugin.name}] python = … in mixmark.toml names the interpreter"

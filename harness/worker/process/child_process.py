@@ -89,9 +89,8 @@ class ChildProcess(ConnectedProcess):
 
     variables: added to its environment; isolated: they are its whole environment, and the interpreter runs with
     `-I -S`. log: the file to which stdout and stderr are appended. tracked: as of `ConnectedProcess`; only adapters'
-    workers are tracked. current: its current folder; by default this process's. inherited: further file descriptors,
-    which it gets under the same numbers. Raises OSError if it cannot be started, MixmarkError on Windows. Several
-    threads may send, and one at a time may receive.
+    workers are tracked. inherited: further file descriptors, which it gets under the same numbers. Raises OSError if it
+    cannot be started, MixmarkError on Windows. Several threads may send, and one at a time may receive.
     """
 
     # declared here, because a type checker for Windows reads no further than the refusal below
@@ -108,7 +107,6 @@ class ChildProcess(ConnectedProcess):
         log: Path,
         isolated: bool = False,
         tracked: bool = True,
-        current: Path | None = None,
         inherited: Sequence[int] = (),
     ) -> None:
         if sys.platform == "win32":
@@ -120,7 +118,6 @@ class ChildProcess(ConnectedProcess):
         def start(channel: int, output: BinaryIO) -> subprocess.Popen[bytes]:
             return subprocess.Popen(
                 [python, *(NO_SITE if isolated else NO_CURRENT_FOLDER), "-c", code, str(channel), *arguments],
-                cwd=current,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

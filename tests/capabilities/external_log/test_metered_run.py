@@ -43,7 +43,7 @@ time.sleep(1000)
 
 @contextmanager
 def meter(folder: Path, kind: str, last: str = "") -> Iterator[dict[str, str]]:
-    """The options that read the meter. The meter reads 60 W; once a window began, `last` if there is any, and then nothing."""
+    """The options that read the meter. It reads 60 W, and once a window began, `last` if there is any, and no more."""
     words = [sys.executable, "-c", METER, kind, str(folder / "power.csv"), str(folder / "out/journal.jsonl"), last]
     if kind == "command":
         yield {"command": shlex.join(words)}
