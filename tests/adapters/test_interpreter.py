@@ -110,11 +110,10 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         log: Path,
         isolated: bool = False,
         tracked: bool = True,
-        current: Path | None = None,
         inherited: Sequence[int] = (),
     ) -> ChildProcess:
         own = {"PYTHONPATH": str(ROOT)} if python == sys.executable else {}
-        return ChildProcess(python, code, words, {**variables, **own}, log, isolated, tracked, current, inherited)
+        return ChildProcess(python, code, words, {**variables, **own}, log, isolated, tracked, inherited)
 
     monkeypatch.setattr(handle, "ChildProcess", here)
     monkeypatch.delenv("PYTHONPATH", raising=False)
