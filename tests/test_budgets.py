@@ -17,20 +17,20 @@ from tests.test_imports import ROOMS, files
 BUDGETS = {
     "contracts": 1240,
     "resources": 220,
-    "plugins": 655,
-    "plan": 940,
-    "judge": 4810,
-    "adapters": 2120,
-    "meters": 640,
+    "plugins": 650,
+    "plan": 915,
+    "judge": 4765,
+    "adapters": 2070,
+    "meters": 630,
     "record": 500,
-    "worker": 2385,
+    "worker": 2370,
     "machine": 1725,
-    "measure": 2885,
-    "cli": 1340,
-    "reporters": 2090,
-    "suites": 2650,
+    "measure": 2865,
+    "cli": 1305,
+    "reporters": 2050,
+    "suites": 2525,
 }
-"""The rooms of the harness, and what else a score needs. Together 25,391 lines; the goal is 24,400."""
+"""The rooms of the harness, and what else a score needs. Together 23,801 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
