@@ -85,7 +85,7 @@ def carry(ray: Any, node: str, words: list[str], output: int) -> int:
             actor.end.remote()
 
     threading.Thread(target=feed, daemon=True).start()
-    with os.fdopen(output, "wb") as printed:
+    with suppress(BrokenPipeError), os.fdopen(output, "wb") as printed:  # without a reader the agent is ended
         while data := ray.get(actor.receive.options(concurrency_group="receive").remote()):
             printed.write(data)
             printed.flush()
