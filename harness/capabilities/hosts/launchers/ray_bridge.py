@@ -80,12 +80,13 @@ def carry(ray: Any, node: str, words: list[str], output: int) -> int:
 
     def feed() -> None:
         with suppress(ray.exceptions.RayError):  # the other thread has it, too
-            while data := os.read(0, CHUNK_BYTES):
-                ray.get(actor.send.options(concurrency_group="send").remote(data))
+            with suppress(ConnectionError):  # a leading process that was killed leaves what it had not read
+                while data := os.read(0, CHUNK_BYTES):
+                    ray.get(actor.send.options(concurrency_group="send").remote(data))
             actor.end.remote()
 
     threading.Thread(target=feed, daemon=True).start()
-    with suppress(BrokenPipeError), os.fdopen(output, "wb") as printed:  # without a reader the agent is ended
+    with suppress(ConnectionError), os.fdopen(output, "wb") as printed:  # without a reader the agent is ended
         while data := ray.get(actor.receive.options(concurrency_group="receive").remote()):
             printed.write(data)
             printed.flush()
