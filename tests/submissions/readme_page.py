@@ -44,7 +44,7 @@ def page(readme: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
-    with tempfile.TemporaryDirectory() as folder, tab(Path(folder) / "profile") as browser:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, tab(Path(folder) / "profile") as browser:
         (html := Path(folder) / "report.html").write_text(reported("--format", "html"), "utf-8")
         browser.look(*WINDOW)
         browser.open(html)
