@@ -51,7 +51,7 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (PolicyCalls, PolicyCalls.choose, CHOICE, (7, "cpu:0")),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
 ]
-"""Of each kind of value, such as a dataclass, a model and None, one call that has it."""
+"""One call for each kind of value, such as a dataclass, a model and None."""
 COMMON = {"key": "a", "limits": LIMITS, "rate_per_s": None}
 
 
