@@ -45,6 +45,9 @@ class Commands(SectionedGroup):
             sys.stderr.close()
             context.exit(0)
         except OSError as error:
+            if error.errno == errno.EIO:  # the terminal is gone
+                sys.stderr.close()
+                context.exit(129)
             if error.errno != errno.ENOSPC:
                 raise
             click.echo(f"mixmark: the output cannot be written: {error.strerror}", err=True)

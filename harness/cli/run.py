@@ -185,6 +185,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any)
     from mixmark.harness.judge import references
     from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
+    from mixmark.harness.measure.benchmark import interruptible
     from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
 
     form = form_of(None, verbose, as_json)
@@ -198,6 +199,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any)
         stack.enter_context(plugins_print_to_stderr())
         machine = opened(prepared, stack)
         result = measure(prepared, machine, _progress)
+    interruptible()
     assessment = judge_stored(result, references.published())
     _show(assessment, prepared.folder, form, () if request.resume else sys.argv[1:])  # a resumed run knows its options
     sys.exit(assessment.exit_code)
@@ -250,6 +252,7 @@ def selftest(
     from mixmark.harness.judge.findings import remedy, words
     from mixmark.harness.judge.verdict import busy
     from mixmark.harness.machine import noise_floor
+    from mixmark.harness.measure.benchmark import interruptible
     from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
 
     request = RunRequest(
@@ -266,6 +269,7 @@ def selftest(
     prepared = prepare(request)
     with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
         result = measure(prepared, opened(prepared, stack), _progress)
+    interruptible()
     assessment = judge(result)
     floors = solo.noise_floors(assessment)
     floor = solo.machine_noise_floor(assessment) if result.finished else None
@@ -312,9 +316,9 @@ def _show(assessment: Assessment, folder: Path, form: str, words: Sequence[str])
     from mixmark.harness.plugins import registry
 
     as_json = form == "json"
+    shown = with_next(assessment, folder, words)
+    write_page(shown, folder)  # first: the terminal may be gone
     click.echo(registry.find("reporters")[form].load()(assessment), nl=False)
     if as_json:
         click.echo(plain(str(assessment.verdict)), err=True)
-    assessment = with_next(assessment, folder, words)
-    write_page(assessment, folder)
-    print_end(assessment, folder, err=as_json)
+    print_end(shown, folder, err=as_json)

@@ -8,7 +8,7 @@ The words have a field for each value of a finding. The format of a field is one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from string import Formatter
@@ -73,6 +73,10 @@ MOMENTS = ("from", "to", "of")
 """Formats of moments. Of several findings they are left out: their ranges say nothing about any of them."""
 
 
+UNKNOWN = "unknown"
+"""The words of a value that a finding lacks."""
+
+
 @dataclass(frozen=True)
 class Span:
     """A value that differs between findings of one code."""
@@ -82,6 +86,9 @@ class Span:
 
 
 class _Words(Formatter):
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key), UNKNOWN)  # nothing is lost by a word that lacks
+
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Span) and format_spec in MOMENTS:
             return ""
@@ -90,9 +97,11 @@ class _Words(Formatter):
             if format_spec.startswith(("counted ", "times")):
                 low = low.partition(" ")[0]  # 1 to 2 feeds
             return high if value.low == value.high else f"{low} to {high}"
+        if value == UNKNOWN:
+            return UNKNOWN
         name, *argument = format_spec.split(" ", 1)
         if name in FORMATS:
-            return FORMATS[name](value, *argument)
+            return str(FORMATS[name](value, *argument))
         if isinstance(value, tuple):
             return ", ".join(words(each) if isinstance(each, Finding) else each for each in value)
         return format(value, format_spec)

@@ -286,7 +286,7 @@ class Auditor:
                 yield self._clean
             finally:
                 shutil.copy(self._clean.log, self._logs)
-                self._clean.call(AdapterCalls.close, self._timeout_s)()
+                self._clean.finish()  # if it fails, so does the next call
             return
         try:
             apart = isolation.isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu"))

@@ -68,27 +68,44 @@ Observer = Callable[[Event], None]
 """Follows a run by its events."""
 
 
+_later: list[int] = []
+"""The signals that came after the one that ended the run."""
+
+
+def _ends() -> list[signal.Signals]:
+    """The signals that end a run. A signal that was ignored before stays ignored."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    known = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    return [end for end in known if signal.getsignal(end) is not signal.SIG_IGN]
+
+
 @contextmanager
 def until_interrupted() -> Iterator[None]:
     """Ends the block early at Ctrl-C, a termination signal or the end of the terminal.
 
-    After the first signal all further ones are ignored, also after the block, so that the result is written and shown
-    before the process ends. A signal that was ignored before stays ignored.
+    A further signal waits for `interruptible`: limits are restored, processes ended and the result written first.
     """
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    ends = [
-        end for name in names if (end := getattr(signal, name, None)) and signal.getsignal(end) is not signal.SIG_IGN
-    ]
+    _later.clear()
+    ends = _ends()
 
     def interrupt(*_: object) -> None:
         for end in ends:
-            signal.signal(end, signal.SIG_IGN)
+            signal.signal(end, lambda number, frame: _later.append(number))
         raise KeyboardInterrupt
 
     for end in ends:
         signal.signal(end, interrupt)
     with suppress(KeyboardInterrupt):
         yield
+
+
+def interruptible() -> None:
+    """Lets a signal end this process again, once what a run must undo is undone. Raises KeyboardInterrupt if one came
+    after the signal that ended the run."""
+    for end in _ends():
+        signal.signal(end, signal.default_int_handler)
+    if _later:
+        raise KeyboardInterrupt
 
 
 class Benchmark:

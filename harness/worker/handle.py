@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
@@ -76,6 +76,7 @@ class Worker:
         at once, orphans are attributed to the worker that ends last."""
         self._python = python
         self._pending = b""
+        self._interrupt: BaseException | None = None
         self._doing = "starting"
         self._timed = False
         """Whether a feed is being timed: reading the process's page tables would disturb it."""
@@ -127,6 +128,21 @@ class Worker:
             return failed.failure
         return None
 
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Ends the worker if the block is left in the middle of a call. Its next reply would be taken for that of
+        another call, so an interrupt of one call is raised again by each later call."""
+        if self._interrupt:
+            raise self._interrupt
+        try:
+            yield
+        except WorkerFailed:
+            raise
+        except BaseException as error:
+            self._interrupt = None if isinstance(error, Exception) else error
+            self.kill()
+            raise
+
     def call(
         self,
         method: Callable[Concatenate[Any, P], T],
@@ -142,8 +158,9 @@ class Worker:
         """
 
         def calling(*args: P.args, **arguments: P.kwargs) -> T:
-            self.send(method, *args, **arguments)
-            return self._receive(method, timeout_s, on_stage, per_stage, window)
+            with self._whole():
+                self.send(method, *args, **arguments)
+                return self._receive(method, timeout_s, on_stage, per_stage, window)
 
         return calling
 
@@ -160,7 +177,8 @@ class Worker:
 
     def fed(self, timeout_s: float, window: Window) -> messages.Fed:
         """The next feed that is finished. Raises WorkerFailed as `call` does."""
-        fed: Any = self._receive(AdapterCalls.feed, timeout_s, window=window)
+        with self._whole():
+            fed: Any = self._receive(AdapterCalls.feed, timeout_s, window=window)
         assert isinstance(fed, messages.Fed)
         return fed
 

@@ -175,7 +175,7 @@ class JumpingClock:
 
     def _pass(self, waited: _Wait) -> None:
         """Holds this thread until it is woken. Raises Stuck in the thread that began the clock."""
-        while not waited.gate.acquire(timeout=self._stuck_s):
+        while not self._acquired(waited):
             with self.lock:
                 stuck = not self._running and waited in self.waiting and threading.get_ident() == self._main
                 if stuck:
@@ -186,6 +186,15 @@ class JumpingClock:
                 raise Stuck("all threads wait, and none of them for a time\n\n" + "\n".join(stacks))
         if self._over and waited.until_ns < inf:
             raise _Over
+
+    def _acquired(self, waited: _Wait) -> bool:
+        try:
+            return waited.gate.acquire(timeout=self._stuck_s)
+        except KeyboardInterrupt:  # this thread runs on
+            with self.lock:
+                if waited in self.waiting:
+                    self.wake(waited)
+            raise
 
     def close(self) -> None:
         """Ends the threads that still wait for a time: nothing would wake them any more."""

@@ -240,7 +240,7 @@ def threads_pinned(measured: Measurement) -> Iterator[Finding]:
 @room.rule(
     warning("{phase} was begun {times:counted time}, and at most one of them has a record"),
     unranked=warning("{phase} was begun {times:counted time} and recorded once at most"),
-    noticed=warning("{phase} was begun more often than it was recorded", "let a run go to its end"),
+    noticed=warning("a window was begun more often than it was recorded", "let a run go to its end"),
 )
 def begun_once(evidence: Evidence) -> Iterator[Finding]:
     """Each window but those of probes and screening runs was begun once. One that began and left no record may have
