@@ -153,7 +153,7 @@ def is_like(finding: Finding) -> tuple[object, ...]:
 
 
 def _over(value: FindingValue, name: str, others: Iterable[Finding]) -> object:
-    numbers = [value, *(other.values[name] for other in others)]
+    numbers = [value, *(other.values.get(name, value) for other in others)]
     return Span(min(numbers), max(numbers)) if _is_number(value) else value  # type: ignore[arg-type]  # all are numbers
 
 

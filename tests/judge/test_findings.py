@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator
 from string import Formatter
 
 import pytest
 
 from mixmark.harness.contracts.schema import FindingValue
 from mixmark.harness.judge.findings import CODES, FORMATS, found, remedy, words, words_of_all
-from tests.cli.shell import ROOT
 
 OF_FORMAT: dict[str, FindingValue] = {
     "share": (1, 2),
@@ -43,50 +39,6 @@ def test_every_code_is_written_in_full(code: str) -> None:
     for name, spec in fields(code).items():
         if spec in OF_FORMAT:
             assert any(str(part) in text for part in (OF_FORMAT[spec], "1 of 2")), name
-
-
-def calls() -> Iterator[tuple[str, re.Pattern[str], set[str]]]:
-    """Where a finding is made: the place, the codes that it may have, and the names of its values."""
-    for room in ("harness", "reporters", "submissions"):
-        for path in sorted((ROOT / room).rglob("*.py")):
-            for function in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if not isinstance(function, ast.FunctionDef):
-                    continue
-                for call in ast.walk(function):
-                    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "found":
-                        code, names = call.args[0], {each.arg for each in call.keywords if each.arg}
-                        parts = code.values if isinstance(code, ast.JoinedStr) else [code]
-                        written = (
-                            re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".*" for part in parts
-                        )
-                        if all(each.arg for each in call.keywords) and isinstance(code, ast.Constant | ast.JoinedStr):
-                            yield f"{path.name}:{call.lineno}", re.compile("".join(written)), names
-
-
-def test_no_finding_lacks_a_value_that_its_words_have() -> None:
-    found_by = list(calls())
-    assert len(found_by) > 90
-    lacks = {
-        place: (code, missing)
-        for place, codes, names in found_by
-        for code in filter(codes.fullmatch, sorted(CODES))
-        if not code.endswith((".noticed", ".unranked", ".much")) and (missing := fields(code).keys() - names)
-    }
-    assert not lacks
-    for code in CODES:
-        rule, _, case = code.partition(".")
-        if case == "noticed":  # a verdict counts the measurements of a rule
-            assert fields(code).keys() <= {"share"}, code
-        elif case == "unranked":  # it has the values of every finding of its rule, or names the routes of its records
-            others = [names for _, codes, names in found_by if codes.fullmatch(rule) or codes.match(rf"{rule}\.")]
-            of_records = fields(code).keys() <= {"parts", "suites"}
-            assert of_records or all(fields(code).keys() <= names for names in others), code
-
-
-def test_a_value_that_lacks_is_written_as_unknown() -> None:
-    for code in CODES:
-        assert words(found(code)) and "{" not in words(found(code)) + remedy(found(code))
-    assert words(found("run_at_once")) == "it was resumed unknown after its first solo window"
 
 
 def test_numbers_that_differ_are_written_as_a_range() -> None:
