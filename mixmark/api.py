@@ -24,7 +24,6 @@ from mixmark.harness.contracts.protocols import (
     Meter as Meter,
     Policy as Policy,
     Preparer as Preparer,
-    Reporter as Reporter,
     Request as Request,
     Runner as Runner,
     Sample as Sample,
@@ -59,6 +58,6 @@ from mixmark.harness.contracts.schema import (
     UnitNames as UnitNames,
     WeightClass as WeightClass,
 )
-from mixmark.harness.judge.assessment import Assessment as Assessment
+from mixmark.harness.judge.assessment import Assessment as Assessment, Reporter as Reporter
 from mixmark.harness.plugins.model_cache import converted as converted
 from mixmark.harness.plugins.registry import load_suite as load_suite

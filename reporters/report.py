@@ -13,8 +13,8 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Result, System, digest_of_code
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Relative
-from mixmark.harness.plugins.experiments import Experiment, installed
-from mixmark.reporters import document, figures, hosts, measurements, pictures, scores, timeline
+from mixmark.harness.plugins.experiments import facts
+from mixmark.reporters import document, experiments, figures, hosts, measurements, pictures, scores, timeline
 from mixmark.reporters.document import Block, Bullets, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import LIMIT, Summary, summary
@@ -73,14 +73,14 @@ def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Bl
         reached = [(name, beside) for name, *_, beside in found.standing if name == LIMIT]
         yield Facts([*reached, *([("next", assessment.next)] if assessment.next else [])])
         yield standing
-    own = _experiments(assessment)
-    yield Facts([line for experiment, found in own for line in experiment.lines(assessment, found)])
+    own = [*experiments.shown(assessment)]
+    yield Facts([line for section, found in own for line in section.lines(assessment, found)])
     if is_page:
         yield from timeline.mix_over_time(assessment, pictures.hues(assessment))
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
-    yield from filter(None, (experiment.table(assessment, found) for experiment, found in own))
+    yield from filter(None, (section.table(assessment, found) for section, found in own))
     yield Facts([("energy", found.energy)])
     if not is_page:
         yield standing
@@ -92,8 +92,8 @@ def _full(assessment: Assessment, is_page: bool) -> Iterator[Block]:
         yield Heading("The score and what explains it", "score")
         yield from explained
         if is_page:
-            for experiment, found in _experiments(assessment):
-                yield from experiment.charts(assessment, found)
+            for section, found in experiments.shown(assessment):
+                yield from section.charts(assessment, found)
     yield Heading("Each suite alone", "results")
     if assessment.solos:
         if is_page:
@@ -108,8 +108,8 @@ def _full(assessment: Assessment, is_page: bool) -> Iterator[Block]:
         yield measurements.table(assessment.hosted, assessment)
     yield from _matrix(assessment)
     yield from _ceilings(assessment)
-    for experiment, found in _experiments(assessment):
-        yield from experiment.section(assessment, found)
+    for section, found in experiments.shown(assessment):
+        yield from section.section(assessment, found)
     yield from _findings(assessment)
     if is_page and (each := list(measurements.each(assessment))):
         yield Heading("Measurements", "records")
@@ -118,11 +118,6 @@ def _full(assessment: Assessment, is_page: bool) -> Iterator[Block]:
     if is_page:
         yield Facts([*_systems(assessment.result), *_environments(assessment.result)], folded="Disclosure")
         yield Facts(list(_run(assessment.result)), folded="The run")
-
-
-def _experiments(assessment: Assessment) -> list[tuple[Experiment, object]]:
-    """The experiments with figures."""
-    return [(installed()[name], found) for name, found in assessment.experiments.items()]
 
 
 def _matrix(assessment: Assessment) -> Iterator[Block]:
@@ -198,7 +193,7 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
             yield "not reached", measurement, "the run ended before its turn"
     for absent in result.absent:
         yield "absent", absent.label, absent.reason
-    for name in result.experiments.keys() - installed().keys():
+    for name in result.experiments.keys() - facts().keys():
         yield "absent", f"experiment {name}", "it is not installed here: its facts are kept, and not shown"
 
 

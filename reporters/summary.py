@@ -23,8 +23,7 @@ from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
-from mixmark.harness.plugins.experiments import installed
-from mixmark.reporters import figures, hosts
+from mixmark.reporters import experiments, figures, hosts
 from mixmark.reporters.figures import UNKNOWN, significant
 
 MOST_OTHERS = 2  # routes that a line compares with the best route
@@ -217,8 +216,8 @@ def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
         if figures.within(own) and own.low is not None and own.high is not None:
             reached += f" ({figures.whole_percent(own.low / limit)} to {figures.whole_percent(own.high / limit)})"
         rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
-    for experiment, own_figures in assessment.experiments.items():
-        for most, name, beside in installed()[experiment].standing(assessment, own_figures):
+    for section, own_figures in experiments.shown(assessment):
+        for most, name, beside in section.standing(assessment, own_figures):
             rows.append((most, (name, significant(most), *([UNKNOWN] if efficiency else []), beside)))
     if len(rows) > 1:
         yield from (cells for _, cells in sorted(rows, key=lambda row: -row[0]))

@@ -51,8 +51,8 @@ HEAVY = {
 
 
 @cache
-def imports(path: Path) -> set[str]:
-    """The modules that a file imports, those under `if TYPE_CHECKING` left out."""
+def imports(path: Path, types: bool = False) -> set[str]:
+    """The modules that a file imports. types: also those under `if TYPE_CHECKING`."""
     found: set[str] = set()
     stack: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
     while stack:
@@ -61,7 +61,7 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not types:
             continue
         stack.extend(ast.iter_child_nodes(node))
     return found
@@ -72,14 +72,19 @@ def files(folder: str) -> list[Path]:
 
 
 def of_the_harness(path: Path) -> set[str]:
-    """What a file imports of the harness, as `judge.score.mx`."""
+    """What a file imports of the harness, also for its types alone, as `judge.score.mx`."""
     prefix = "mixmark.harness."
-    return {name.removeprefix(prefix) for name in imports(path) if name.startswith(prefix)} - {"VERSION", *ROOMS}
+    return {name.removeprefix(prefix) for name in imports(path, True) if name.startswith(prefix)} - {"VERSION", *ROOMS}
 
 
 def test_the_harness_is_its_rooms() -> None:
     entries = {path.name for path in (ROOT / "harness").iterdir()} - {"__pycache__"}
     assert entries == {*ROOMS, "capabilities", "__init__.py"}
+
+
+def test_the_sentence_on_top_of_the_architecture_names_the_rooms_in_their_order() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    assert tuple(re.findall(r"\*\*(\w+)\*\*", page.split("\n\n")[1])) == (*ROOMS, "capabilities")
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -28,7 +28,8 @@ from mixmark.harness.capabilities.hosts.launchers.process import AgentProcess, l
 from mixmark.harness.contracts.schema import Phase, Record, Result, Tier
 from mixmark.harness.machine import cpu_slices, setup
 from mixmark.harness.machine.config import Config
-from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
+from mixmark.harness.measure.executor import Executor, PhaseRequest
+from mixmark.harness.measure.local_executor import LocalExecutor
 from mixmark.harness.measure.metering import metered
 from mixmark.harness.record import store
 

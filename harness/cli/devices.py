@@ -13,7 +13,7 @@ from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import gibibytes
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.plugins import executors
+from mixmark.harness.plugins.options import chosen_machines, of_machines
 
 if TYPE_CHECKING:
     from mixmark.harness.plugins.registry import Plugin
@@ -39,7 +39,7 @@ def devices(
     from mixmark.harness.machine import config as configuration
     from mixmark.harness.machine import setup
 
-    if machines := executors.chosen(options):
+    if machines := chosen_machines(options):
         with ExitStack() as stack:
             found = machines.find_devices(adapters, stack)
     else:
@@ -77,7 +77,7 @@ def devices(
     context.exit(int(failed))
 
 
-devices.params += executors.options()
+devices.params += of_machines()
 
 
 @click.command()

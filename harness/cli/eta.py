@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 
 from mixmark.harness.contracts.schema import Phase, Record, Result, Share
-from mixmark.harness.measure import audit
-from mixmark.harness.measure.stages import Outlook, stage_of, to_come
+from mixmark.harness.measure import audit, experiments
+from mixmark.harness.measure.run_state import Outlook
+from mixmark.harness.measure.stages import stage_of, to_come
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.presets import SECOND
-from mixmark.harness.plugins import experiments
 
 LOAD_S = {"smoke": 3.0, "edge": 12.0, "server": 60.0}  # starting a worker and loading a network on a slow machine
 AUDIT_S = {"smoke": 1.0, "edge": 4.0, "server": 30.0}  # one feed by the reference

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.plugins import experiments
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Tier
@@ -29,6 +28,8 @@ def reserve(folder: Path, tier: Tier, wait_idle_s: float | None) -> Iterator[Non
     not wait and, at the smoke tier, which is never ranked and takes seconds, does not read the load either. Raises
     UsageError if another run keeps the lock.
     """
+    from mixmark.harness.measure import experiments
+
     patience_s = wait_idle_s or 0.0
     deadline_s = time.monotonic() + patience_s
     with ExitStack() as stack:

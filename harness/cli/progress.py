@@ -21,14 +21,14 @@ from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.statistics import timestamps
-from mixmark.harness.measure import audit
+from mixmark.harness.measure import audit, experiments
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.stages import stage_of
 from mixmark.harness.plan import presets
-from mixmark.harness.plugins import experiments
 from mixmark.harness.resources import clock
+from mixmark.reporters.experiments import section_of
 
 BAR_COLUMNS = 60  # at most
 TIMES_COLUMNS = 30  # beside the bar: the time passed and the time left
@@ -104,7 +104,7 @@ class Progress:
                 self.snapshot, self.stage = event, _done(event, self.whole)
                 self._report_stage()
             case Found(experiment=name):
-                self._print(experiments.installed()[name].said(event))
+                self._print(section_of(name).said(event))
             case Recorded(record=record):
                 self._recorded(record)
             case AuditStarted(record=record):

@@ -28,7 +28,8 @@ from mixmark.harness.cli.show import VERBOSE, form_of, print_end, with_next, wri
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS, SELFTEST
-from mixmark.harness.plugins import executors, experiments
+from mixmark.harness.plugins.options import chosen_machines, of_machines
+from mixmark.harness.plugins.options import options as of_plugins
 
 if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
@@ -40,14 +41,14 @@ SECTIONS = {
     "Options": "--tier --preset --suite --device --adapter --bits --wait-idle --out --resume --verbose --help",
     "What else is measured": "--mix --objective --scenario --rate --precision --weights --all-routes --runs --seed",
     "On which machine, and what is printed": " ".join(
-        ["--split-cpu", *(each.opts[0] for each in executors.options()), "--config --timeout --json"]
+        ["--split-cpu", *(each.opts[0] for each in of_machines()), "--config --timeout --json"]
     ),
 }
 """The options of `mixmark run`, in the sections of its help: first what most runs need. Options of experiments have a
 section of their own, the last."""
 WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "weights"})
 WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "verbose", "as_json"}
-WHEN_RESUMED |= {option.name for option in executors.options()}
+WHEN_RESUMED |= {option.name for option in of_machines()}
 """The options that may be given with --resume: where the machines, devices and checkpoints are, how long to wait, and
 what to print. The run that is resumed keeps all others."""
 
@@ -65,7 +66,7 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if options["resume"] and (kept := [each.opts[0] for each in given if each not in again]):
         raise UsageError(f"the run that is resumed keeps its own {', '.join(kept)}", f"leave {' and '.join(kept)} away")
     found: dict[str, dict[str, Any]] = {}
-    for name, own in experiments.options().items():
+    for name, own in of_plugins("experiments").items():
         values = {option.name: options.pop(option.name) for option in own if option.name}
         if any(option in given for option in own):
             found[name] = values
@@ -186,11 +187,12 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any)
     from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.measure.audit import clean_process
     from mixmark.harness.measure.benchmark import interruptible
-    from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
+    from mixmark.harness.measure.request import RunRequest
+    from mixmark.harness.measure.run import measure, opened, prepare
 
     form = form_of(None, verbose, as_json)
     asked = _experiments(options)
-    machines = executors.chosen(options)
+    machines = chosen_machines(options)
     request = RunRequest(**options, experiments=asked, machines=machines)
     with clean_process() as clean, ExitStack() as stack:
         prepared = prepare(request, clean)
@@ -205,8 +207,8 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any)
     sys.exit(assessment.exit_code)
 
 
-run.params += executors.options()
-for _options in experiments.options().values():
+run.params += of_machines()
+for _options in of_plugins("experiments").values():
     run.params += _options
 
 
@@ -253,7 +255,8 @@ def selftest(
     from mixmark.harness.judge.verdict import busy
     from mixmark.harness.machine import noise_floor
     from mixmark.harness.measure.benchmark import interruptible
-    from mixmark.harness.measure.request import RunRequest, measure, opened, prepare
+    from mixmark.harness.measure.request import RunRequest
+    from mixmark.harness.measure.run import measure, opened, prepare
 
     request = RunRequest(
         suites=suites,

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 import click
 
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
-from mixmark.harness.plugins import executors
+from mixmark.harness.plugins.manifest import BUILT_IN
+from mixmark.harness.plugins.options import of_machines
 
 if TYPE_CHECKING:
     from mixmark.harness.judge.assessment import Assessment
@@ -91,9 +93,8 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     elif score and score.grade == "indicative" and not score.unranked:
         following = _again(words, "--preset", "ranked")
     elif score and score.grade != "indicative":
-        from mixmark.harness.cli.commands import main
-
-        publishing = (name for name, command in main.commands.items() if getattr(command, "publishes", False))
+        commands = {name: resolve_name(spec) for name, spec in BUILT_IN["commands"].items()}
+        publishing = (name for name, command in commands.items() if getattr(command, "publishes", False))
         following = next(([name, str(folder)] for name in publishing), in_full)
     return shlex.join([_program(), *following])
 
@@ -106,7 +107,7 @@ def _program() -> str:
 
 def of_devices(command: Sequence[str]) -> Iterator[str]:
     """The options that decide which devices a run finds: a resumed run needs them again."""
-    names = {"--adapter", "--config", "--split-cpu", *(name for option in executors.options() for name in option.opts)}
+    names = {"--adapter", "--config", "--split-cpu", *(name for option in of_machines() for name in option.opts)}
     for at, word in enumerate(command):
         name, has_value, _ = word.partition("=")
         if name in names:

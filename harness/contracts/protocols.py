@@ -8,7 +8,7 @@
     Watcher   describes a vendor's accelerators and reads their state
     Policy    assigns the requests of a mix to devices
     Format    writes a suite in files that other programs read
-    Reporter  writes an assessment as text
+    Reporter  writes an assessment as text: in `judge.assessment`
 
 The harness owns the clock. A plugin never times anything: the harness takes a timestamp for each array that a runner
 yields, once it holds the array as a plain numpy array on the host.
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
-
-    from mixmark.harness.judge.assessment import Assessment
 
 Array = npt.NDArray[Any]
 Feed = Mapping[str, Array]
@@ -462,12 +460,6 @@ class Format(Protocol):
     def __call__(self, suite: Suite, precision: str, folder: Path) -> None:
         """Writes the suite's weights at the precision, one tensor at a time, into an empty folder. Raises Unsupported
         if the format cannot represent the suite or the precision."""
-
-
-class Reporter(Protocol):
-    """Writes an assessment as text; a pure function."""
-
-    def __call__(self, assessment: Assessment) -> str: ...
 
 
 @dataclass(frozen=True)

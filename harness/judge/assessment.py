@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from mixmark.harness.contracts.figures import RAW, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Result, Tier
@@ -21,7 +22,7 @@ from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Matrix, Solo
 from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
-from mixmark.harness.plugins.experiments import installed
+from mixmark.harness.plugins.experiments import facts, parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +125,8 @@ class Assessment:
     @cached_property
     def _experiments(self) -> Mapping[str, object]:
         asked = self.result.experiments
-        shown = (each for each in installed().values() if each.of_any_result or each.name in asked)
-        figures = {each.name: each.figures(self) for each in shown}
+        of = {name: each for name, each in parts("figures").items() if name in asked or name not in facts()}
+        figures = {name: each(self) for name, each in of.items()}
         return {name: each for name, each in figures.items() if each is not None}
 
     @property
@@ -146,6 +147,12 @@ class Assessment:
         return next((words(each) for each in self.findings if rules[each.rule].sees == "folder"), None)
 
 
+class Reporter(Protocol):
+    """Writes an assessment as text; a pure function."""
+
+    def __call__(self, assessment: Assessment) -> str: ...
+
+
 def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteClaims | None = None) -> Assessment:
     """Judges a result.
 
@@ -153,7 +160,6 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     a result that was read from a folder; a folder that contradicts them or itself shows no figure. None if this process
     measured the result.
     """
-    installed()  # their modules may register rules
     if claims is not None and (contradictions := registered.findings("folder", result, claims)):
         return _rejected(result, contradictions)
     evidence = gather(result, claims.unknown if claims else {})

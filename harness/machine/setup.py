@@ -37,10 +37,11 @@ from mixmark.harness.machine.devices import Found, discover
 from mixmark.harness.machine.disclosure import disclose
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import Objective
-from mixmark.harness.plugins import executors, model_cache
+from mixmark.harness.plugins import model_cache
 from mixmark.harness.plugins import registry as plugins
 from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.plugins.manifest import WITH_SECTION
+from mixmark.harness.plugins.options import of_machines
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages, sealed
 from mixmark.harness.worker.handle import Worker
@@ -386,7 +387,7 @@ def checkpoint_paths(given: Sequence[str], suites: Mapping[str, Plugin]) -> dict
 
 def command_line() -> tuple[str, ...]:
     """The options of this run without the values that may be paths or are private."""
-    private = {name for option in executors.options() if option.hide_input for name in option.opts}
+    private = {name for option in of_machines() if option.hide_input for name in option.opts}
     shown = []
     for before, word in itertools.pairwise(["", *sys.argv[1:]]):
         option, equals, value = word.partition("=") if word.startswith("-") else (before, "", word)

@@ -21,19 +21,18 @@ from mixmark.harness.contracts.schema import (
     Record,
     Result,
 )
+from mixmark.harness.measure import experiments
 from mixmark.harness.measure.audit import Auditor, pending
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
+from mixmark.harness.measure.run_state import Outlook, RunState
 from mixmark.harness.measure.stages import (
     MixedRuns,
-    Outlook,
-    RunState,
     makes_up_for,
     next_steps,
     stage_of,
     stages,
 )
 from mixmark.harness.plan.presets import Preset
-from mixmark.harness.plugins import experiments
 from mixmark.harness.record.store import Store
 
 

@@ -1,214 +1,46 @@
-"""The stages of a run, and experiments: stages that are run beside the mix and are in no score.
+"""What experiments are: they are run beside the mix and are in no score.
 
-An experiment is a capability. It says everything of itself: its options, its phases, their expected time, who hands out
-the feeds in them, its figures and their blocks in a report. What it does not say is as in the mixed phases.
+An experiment is a capability. Tables of the manifest name its parts under its name, each in the room that it serves:
+
+    options         the options of `mixmark run` that ask for it
+    experiments     its facts: `Facts`, in a module that imports nothing heavy
+    stages          what it measures: a `measure.experiments.Experiment`
+    contradictions  in its facts: a function from a result to sentences; the facts have their shapes
+    figures         a function from an assessment to a dataclass, or None if there are none
+    sections        what is shown of it: a `reporters.experiments.Section`
+
+An experiment without facts has no options and no stage: it has figures of every result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Mapping
 from functools import cache
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, NamedTuple
 
-from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS
-
-if TYPE_CHECKING:
-    import click
-
-    from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Mix, Phase, Result
-    from mixmark.harness.judge.assessment import Assessment
-    from mixmark.harness.machine.setup import Suites
-    from mixmark.harness.measure.dispatch import Source
-    from mixmark.harness.measure.executor import Executor, LocalExecutor, PhaseRequest
-    from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
-    from mixmark.harness.measure.stages import Outlook, RunState, Shares, Steps
-    from mixmark.harness.plan.placement import Planner
-    from mixmark.reporters.document import Block, Chart, Table
+from mixmark.harness.contracts.schema import Fact
+from mixmark.harness.plugins.manifest import BUILT_IN, Kind
 
 
-class Attendant:
-    """An experiment's part in the measurement of one of its phases; by default it has none. It is made before the first
-    worker of the phase starts."""
+class Facts(NamedTuple):
+    """The models of what a result keeps of an experiment. A result with other facts contradicts itself."""
 
-    def mix(self, mix: Mix | None) -> Mix | None:
-        """The work of the phase. mix: the run's. None if it has none."""
-        return mix
-
-    def source(self, plan: Planner) -> Source | None:
-        """The source that hands out the feeds. None if the plan does, as in the mixed phases. plan: makes a plan from
-        observed rates."""
-        return None
-
-    def ready(self, stack: ExitStack, pids: list[int]) -> None:
-        """Is called when all workers are loaded and warm. stack: closed when they have ended. pids: the processes that
-        serve the phase, to which it may add. Their CPU time is the run's own; that of all other plugins is foreign."""
-
-    def window(self) -> AbstractContextManager[object]:
-        """A context around the window. An error at its end makes the timestamps invalid."""
-        return nullcontext()
-
-
-class Stage:
-    """A part of a run. It says what it measures once, for the run itself, for the expected time and for the progress.
-    The core's own stages are in `measure.stages`."""
-
-    name: ClassVar[str]
-    """The purpose of its phases, or the name of the experiment, of its facts and of its figures."""
-    needs_mix: ClassVar[bool] = False
-    """Whether it runs or serves the mix, on this machine alone, after the mixed phases."""
-    takes_turns: ClassVar[bool] = False
-    """Whether its phases take turns with the mixed ones, so that both have the same minutes."""
-    bundles: ClassVar[str] = "mixes"
-    """What its phases count, in the progress."""
-
-    @property
-    def follows_mix(self) -> bool:
-        """Whether it has no phase before the first mixed phase."""
-        return self.needs_mix or self.takes_turns
-
-    def solo(self, state: RunState) -> Steps:
-        """The solo measurements that it lacks, before a plan is made of the others."""
-        return ()
-
-    def next(self, state: RunState) -> Steps:
-        """Its next phases, and an absence for each that cannot be. Nothing if it is done."""
-        return ()
-
-    def rounds(self, run: Outlook) -> int:
-        """How many phases of the mix it has in all, for the expected time."""
-        return 0
-
-    def to_come(self, run: Outlook) -> Iterable[Shares]:
-        """The shares of each phase that it will plan, for the expected time: as those of its last phase, or first those
-        of the mix."""
-        planned = run.of(self.name)
-        shares = planned[-1].shares if planned else run.shares_of_mix
-        return [shares] * (self.rounds(run) - len(planned))
-
-    def idle_s(self, phase: Phase, run: Outlook) -> float:
-        """How long the meters read the idle machine before its phase, and again after it."""
-        return run.preset.idle_s
-
-    def label(self, phase: Phase) -> str:
-        """What is measured in its phase, in the progress."""
-        share = phase.shares[0]
-        return "the mix, on all devices" if phase.placement else f"{share.route.label}, {share.scenario}"
-
-    def prefix(self, phase: Phase) -> str:
-        """What stands before the route of a record of its phase: `in level 2`. Empty for a solo measurement."""
-        return ""
-
-
-class Experiment(Stage):
-    """A stage that is run beside the mix and is in no score. Its options are in the manifest."""
-
-    facts: ClassVar[tuple[type[Fact], ...]]
-    """The models of `Result.experiments`, of `Phase.facts`, and of `Result.found` if it finds anything. A result with
-    other facts contradicts itself."""
-    needs_mix = True
-    of_any_result: ClassVar[bool] = False
-    """Whether it has figures of every result, also of a run that was not asked for it. It then measures nothing."""
-    first: ClassVar[str] = ""
-    """What `before` measures, for the progress. Empty if it measures nothing."""
-
-    def suites(self, request: RunRequest, suites: Suites, given: Mapping[str, Any]) -> Collection[str]:
-        """The suites that it measures beside the suites of the mix. suites: all suites. given: the values of its
-        options, by their names. Raises UsageError if a new run cannot have it."""
-        return ()
-
-    def prepare(self, run: PreparedRun, given: Mapping[str, Any]) -> Any:
-        """Checks a new or a resumed run before it waits for the machine. The returned value is kept for the run, under
-        its name. given: as in `suites`; empty if no option was given. Raises UsageError."""
-        return None
-
-    def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Fact:
-        """The fact about it that the result of a new run keeps. header: the result without its experiments. Raises
-        UsageError if the run cannot have it."""
-        return self.facts[0].model_validate(given)
-
-    def recover(self) -> Iterable[str]:
-        """Undoes what a killed run left on the machine, with a sentence about each. Raises UsageError if it cannot."""
-        return ()
-
-    def rounds(self, run: Outlook) -> int:
-        return int(run.result.mix is not None)
-
-    def prefix(self, phase: Phase) -> str:
-        return f"in the {self.name}"
-
-    def before_s(self, result: Result, metered: bool) -> float:
-        """The expected seconds of `before`. metered: whether meters are read."""
-        return 0.0
-
-    def before(self, result: Result, executor: Executor) -> Iterator[Fact | Metering | Absent]:
-        """Measures, before the first phase, what the result does not have yet."""
-        yield from ()
-
-    def on_host(self) -> object | None:
-        """The object that serves it on each host of a run over several. `Executor.hosts` can call its public methods,
-        which have annotations as in `worker.calls`. The ids in its own facts are in the fields that `Fact.ids`
-        names."""
-        return None
-
-    def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
-        """Its part in the measurement of a phase on this machine. Raises MixmarkError if the phase cannot be
-        measured."""
-        return Attendant()
-
-    def said(self, found: Found) -> str:
-        """A line of the progress about a fact that it found."""
-        raise NotImplementedError
-
-    def contradictions(self, result: Result) -> Iterator[str]:
-        """Yields a sentence for each contradiction in its facts. The facts of the result have their shapes."""
-        yield from ()
-
-    def figures(self, judged: Assessment) -> object | None:
-        """A dataclass of its figures. None if there are none. The page of the JSON documents the annotation of the
-        returned value."""
-        return None
-
-    def lines(self, judged: Assessment, figures: Any) -> Iterable[tuple[str, str]]:
-        """Names and short texts, for the brief report. This and the next methods are called only if there are
-        figures."""
-        return ()
-
-    def table(self, judged: Assessment, figures: Any) -> Table | None:
-        """A table of the brief report."""
-        return None
-
-    def standing(self, judged: Assessment, figures: Any) -> Iterable[tuple[float, str, str]]:
-        """Rows of the table that says where the machine stands: mixes per hour, a name, and what the figure is."""
-        return ()
-
-    def charts(self, judged: Assessment, figures: Any) -> Iterable[Chart]:
-        """Charts of the page, beside those of the mix."""
-        return ()
-
-    def section(self, judged: Assessment, figures: Any) -> Iterable[Block]:
-        """Its section of the full report."""
-        return ()
+    of_run: type[Fact] = Fact
+    """Of `Result.experiments`."""
+    of_phase: type[Fact] = Fact
+    """Of `Phase.facts`."""
+    of_found: type[Fact] = Fact
+    """Of `Result.found`."""
 
 
 @cache
-def options() -> Mapping[str, Sequence[click.Option]]:
-    """The options of `mixmark run` that ask for an experiment, by its name."""
-    return {name: resolve_name(spec) for name, spec in OPTIONS.items()}
+def parts(kind: Kind) -> Mapping[str, Any]:
+    """That part of each installed experiment, by the experiment's name. A class is called without arguments."""
+    found = {name: resolve_name(spec) for name, spec in BUILT_IN[kind].items()}
+    return {name: part() if isinstance(part, type) else part for name, part in found.items()}
 
 
-@cache
-def installed() -> Mapping[str, Experiment]:
-    """All experiments by their names, in the order in which their phases are run."""
-    return {name: resolve_name(spec)() for name, spec in BUILT_IN["experiments"].items()}
-
-
-def of(result: Result) -> Iterator[Experiment]:
-    """The installed experiments that a run was asked for."""
-    yield from (each for name, each in installed().items() if name in result.experiments)
-
-
-def fact(result: Result, experiment: str, name: str, default: Any) -> Any:
-    """A fact of another experiment, which may not be installed. default: if the run was not asked for it."""
-    return result.experiments.get(experiment, {}).get(name, default)
+def facts() -> Mapping[str, Facts]:
+    """The facts of each installed experiment that a run can be asked for."""
+    return parts("experiments")

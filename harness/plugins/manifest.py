@@ -30,6 +30,6 @@ def _built_in() -> dict[Kind, dict[str, str]]:
 
 BUILT_IN = _built_in()
 OPTIONS = BUILT_IN.pop("options")
-"""The options of `mixmark run` that ask for experiments."""
+"""The options that ask for experiments and for other machines."""
 KINDS = BUILT_IN.pop("kinds")
 """The kinds of plugins whose contract a capability has, each with its `PluginKind`."""

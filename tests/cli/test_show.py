@@ -19,12 +19,14 @@ from mixmark.harness.cli.options import Placed
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
+from mixmark.harness.plugins.manifest import BUILT_IN
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result
 from tests.marks import linux
 from tests.record.test_store import written
 
 ROOT = Path(__file__).parents[2]
+ENTER = Placed("enter", section="Publish", publishes=True)
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
     runs: int, following: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-    monkeypatch.setattr(main, "commands", {"enter": Placed("enter", section="Publish", publishes=True)})
+    monkeypatch.setitem(BUILT_IN, "commands", {"enter": f"{__name__}:ENTER"})
     assessment = judge(one_run(None, runs=runs).model_copy(update={"command": ("run", "--preset", "quick")}))
     assert show.next_command(assessment, Path("out")) == f"mixmark {following}"
 

@@ -145,9 +145,9 @@ def test_a_noise_floor_of_a_busy_machine_is_not_stored(
 
     monkeypatch.setattr("mixmark.harness.machine.noise_floor.keep", keep)
     monkeypatch.setattr("mixmark.harness.cli.run.reserve", lambda *_: nullcontext())
-    monkeypatch.setattr("mixmark.harness.measure.request.opened", lambda *_: None)
+    monkeypatch.setattr("mixmark.harness.measure.run.opened", lambda *_: None)
     measured = pairs(busy_s=1 if quiet else 2)
-    monkeypatch.setattr("mixmark.harness.measure.request.measure", lambda *_: measured)
+    monkeypatch.setattr("mixmark.harness.measure.run.measure", lambda *_: measured)
     words = ["selftest", "--suite", "llm", "--adapter", "torch", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output

@@ -12,7 +12,6 @@ import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -22,7 +21,7 @@ from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.compare.machines import MachineComparison
-from mixmark.harness.plugins.experiments import Experiment, installed
+from mixmark.harness.plugins import experiments
 from mixmark.reporters.data import columns
 from tests.docs import parts
 
@@ -70,22 +69,9 @@ def schemas() -> dict[Path, str]:
 
 
 def _written_classes() -> list[type]:
-    roots = [Assessment, MachineComparison, *(of for each in installed().values() for of in _figures(each))]
+    figures = (get_type_hints(each)["return"] for each in experiments.parts("figures").values())
+    roots = [Assessment, MachineComparison, *(each for of in figures for each in _classes(of))]
     return list(dict.fromkeys(each for root in roots for each in _reached(root)))
-
-
-def _figures(experiment: Experiment) -> list[type]:
-    """The class of an experiment's figures, as its module has it or imports it for type checkers."""
-    method = type(experiment).figures
-    tree = ast.parse(inspect.getsource(inspect.getmodule(method) or method))
-    named = {each.name: method.__module__ for each in tree.body if isinstance(each, ast.ClassDef)} | {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
-    words = re.findall(r"\w+", str(method.__annotations__["return"]))
-    return [getattr(import_module(named[each]), each) for each in words if each in named]
 
 
 def _reached(root: type) -> list[type]:

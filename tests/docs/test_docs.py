@@ -361,7 +361,8 @@ def test_the_architecture_shows_the_rooms_in_the_order_of_imports_and_all_kinds_
     page = (DOCS / "architecture.md").read_text("utf-8")
     picture = page.split("```text\n")[1].split("```")[0]
     assert tuple(re.findall(r"^   +([a-z]+)/", picture, re.MULTILINE)) == (*ROOMS, "capabilities")
-    without_entry_points = {"rules", "executors", *KINDS}
+    of_experiments = {"experiments", "stages", "contradictions", "figures", "sections"}
+    without_entry_points = {"rules", "executors", *of_experiments, *KINDS}
     assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(registry.BUILT_IN) - without_entry_points
     for row in table(page, "to add", "write"):
         assert re.search(r"\]\((\.\./)?[\w/.]+(#[\w-]+)?\)", row[1] + row[2]), row

@@ -16,8 +16,8 @@ from mixmark.harness.contracts.text import unnamed
 from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment
-from mixmark.harness.measure import request
 from mixmark.harness.measure.request import RunRequest
+from mixmark.harness.measure.run import prepare
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes.checkpoints import write_checkpoint
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> Non
     file = tmp_path / "written.safetensors"
     write_checkpoint(registry.load_suite("resnet50", "smoke"), file)
     asked = RunRequest(tier="smoke", suites=("resnet50",), weights=(f"resnet50={file}",), out=tmp_path / "out")
-    prepared = request.prepare(asked)
+    prepared = prepare(asked)
     [workload] = prepared.workloads
     assert re.fullmatch("written.safetensors sha256:[0-9a-f]{16}", workload.weights)
     assert {each.weights for each in prepared.suites.workloads} == {"synthetic", workload.weights}
@@ -101,7 +101,7 @@ def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> Non
     other.mkdir()
     tensors = load_file(file)
     save_file({**tensors, "fc.scale": tensors["fc.bias"]}, other / "any.safetensors")
-    copied = request.prepare(replace(asked, weights=(f"resnet50={other}",)))
+    copied = prepare(replace(asked, weights=(f"resnet50={other}",)))
     assert unnamed(copied.workloads[0].weights) == unnamed(workload.weights)
     [unused] = copied.suites.absent
     assert unused.label == "weights resnet50"
@@ -112,7 +112,7 @@ def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> Non
     for content, said in damaged.items():
         file.write_bytes(content)
         with pytest.raises(UsageError, match=f"--weights resnet50: .*{said}"):
-            request.prepare(asked)
+            prepare(asked)
     with pytest.raises(UsageError, match="--weights probe: the suite probe has no option weights"):
-        request.prepare(replace(asked, weights=(f"probe={file}",)))
+        prepare(replace(asked, weights=(f"probe={file}",)))
     assert not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ from mixmark.harness.judge.findings import words
 from mixmark.harness.measure.audit import CPU, Auditor, pending
 from mixmark.harness.measure.benchmark import Benchmark, Event, Planned
 from mixmark.harness.measure.executor import PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
-from mixmark.harness.measure.stages import RunState
+from mixmark.harness.measure.run_state import RunState
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from tests.measure.test_stages import BRIEF, DEVICES, SECOND, changed, record, solo

@@ -31,8 +31,10 @@ from mixmark.harness.judge import solo_rates as rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import registered
-from mixmark.harness.measure.request import RunRequest, prepare
-from mixmark.harness.measure.stages import RunState, next_steps
+from mixmark.harness.measure.request import RunRequest
+from mixmark.harness.measure.run import prepare
+from mixmark.harness.measure.run_state import RunState
+from mixmark.harness.measure.stages import next_steps
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan.phases import Target, Workload

@@ -30,7 +30,7 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages
-from mixmark.harness.measure.stages import RunState
+from mixmark.harness.measure.run_state import Outlook, RunState
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
@@ -178,10 +178,10 @@ def test_the_likely_fastest_route_is_measured_and_the_others_are_screened() -> N
     assert len(pair.phases) == 5, "one probe in fp32 tells what it allows"
     limits = {phase.purpose: phase.shares[0].limits for phase in after.phases}
     assert limits["screening"] == presets.SCREENING
-    run = stages.Outlook(after, presets.PRESETS["quick"])
+    run = Outlook(after, presets.PRESETS["quick"])
     idle_s = {each.purpose: stages.stage_of(each).idle_s(each, run) for each in after.phases}
     assert idle_s == {"screening": 0, "probe": 0, "solo": 5}, "the meters read the idle machine around it"
-    waiting = stages.Outlook(began(routes), presets.PRESETS["quick"])
+    waiting = Outlook(began(routes), presets.PRESETS["quick"])
     assert [share.route.adapter for (share,) in stages.SCREENING.to_come(waiting)] == ["onnxruntime"]
 
 

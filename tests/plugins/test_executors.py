@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.measure.request import OTHER_MACHINES, RunRequest, prepare
-from mixmark.harness.plugins import experiments
-from mixmark.harness.plugins.executors import Machines
+from mixmark.harness.measure import experiments
+from mixmark.harness.measure.request import Machines, RunRequest
+from mixmark.harness.measure.run import OTHER_MACHINES, prepare
 
 SERVE_THE_MIX = [name for name, each in experiments.installed().items() if each.needs_mix]
 

@@ -1,10 +1,10 @@
-"""A new experiment is one module and its two entries in the manifest: no other file names it."""
+"""A new experiment is its modules and their entries in the manifest: no other file names it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -16,11 +16,13 @@ from mixmark.harness.cli.run import run as command
 from mixmark.harness.contracts.schema import Fact, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.mixed_run import ScoredRun, run_of
-from mixmark.harness.measure.stages import RunState, Steps
-from mixmark.harness.plugins import experiments
-from mixmark.harness.plugins.experiments import Experiment
+from mixmark.harness.measure.experiments import Experiment
+from mixmark.harness.measure.run_state import RunState, Steps
+from mixmark.harness.plugins import experiments, options
+from mixmark.harness.plugins.experiments import Facts
 from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS
 from mixmark.harness.record import store
+from mixmark.reporters.experiments import Section
 from tests.cli.shell import Shell
 from tests.measure.test_benchmark import run
 from tests.measure.test_benchmark import shell as duo
@@ -30,7 +32,7 @@ __all__ = ["duo"]
 pytestmark = pytest.mark.usefixtures("inline_workers")
 
 
-# The module of the experiment begins here.
+# The modules of the experiment begin here.
 ENCORE_OPTIONS = (click.Option(["--encore"], is_flag=True, help="Also run the mix once more."),)
 
 
@@ -38,17 +40,22 @@ class Asked(Fact):
     encore: bool
 
 
+FACTS = Facts(of_run=Asked)
+
+
 class Encore(Experiment):
     name = "encore"
-    facts = (Asked, Fact)
 
     def next(self, state: RunState) -> Steps:
         return () if state.of(self.name) else (state.experiment(self.name, Fact()),)
 
-    def figures(self, judged: Assessment) -> ScoredRun | None:
-        phase = next(each for each in judged.result.phases if each.experiment == self.name)
-        return run_of(judged.result, judged.score.mix, phase, judged.doubts) if judged.score else None
 
+def figures(judged: Assessment) -> ScoredRun | None:
+    phase = next(each for each in judged.result.phases if each.experiment == "encore")
+    return run_of(judged.result, judged.score.mix, phase, judged.doubts) if judged.score else None
+
+
+class EncoreSection(Section):
     def lines(self, judged: Assessment, figures: ScoredRun) -> Iterable[tuple[str, str]]:
         yield "once more", in_words(figures)
 
@@ -57,20 +64,21 @@ def in_words(run: ScoredRun) -> str:
     return f"{run.mixes_per_hour.estimate:.0f} mixes per hour"
 
 
-# It ends here.
+PARTS = {"experiments": "FACTS", "stages": "Encore", "figures": "figures", "sections": "EncoreSection"}
+# They end here.
 
 
 @contextmanager
 def installed() -> Iterator[None]:
     """Has the entries of the manifest, which the command line reads when it is imported."""
-    caches = experiments.options, experiments.installed
+    caches = options.options, experiments.parts
     for each in caches:
         each.cache_clear()
-    with (
-        mock.patch.dict(OPTIONS, {"encore": f"{__name__}:ENCORE_OPTIONS"}),
-        mock.patch.dict(BUILT_IN["experiments"], {"encore": f"{__name__}:Encore"}),
-        mock.patch.object(command, "params", [*command.params, *ENCORE_OPTIONS]),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(OPTIONS, {"encore": f"{__name__}:ENCORE_OPTIONS"}))
+        stack.enter_context(mock.patch.object(command, "params", [*command.params, *ENCORE_OPTIONS]))
+        for kind, part in PARTS.items():
+            stack.enter_context(mock.patch.dict(BUILT_IN[kind], {"encore": f"{__name__}:{part}"}))
         yield
     for each in caches:
         each.cache_clear()

@@ -20,7 +20,7 @@ from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.executor import LocalExecutor, OfPolicy
+from mixmark.harness.measure.local_executor import LocalExecutor, OfPolicy
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin

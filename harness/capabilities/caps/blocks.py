@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixmark.harness.capabilities.caps.frontier import CappedRun, Frontier
-from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import unmeasured
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.reporters import figures
 from mixmark.reporters.document import Table
+from mixmark.reporters.experiments import Section
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
 STATES = {True: "exceeded", False: "shown by a meter", None: "not metered"}
@@ -19,16 +20,20 @@ LACKS = {
 }
 
 
-def lines(found: Frontier, result: Result) -> Iterator[tuple[str, str]]:
-    """Where the machine does the most per joule, and the caps that tell nothing."""
-    yield "less power", _in_words(found)
-    for run in found.runs:
-        for problem in run.run.problems:
-            yield f"at {percent(run.cap)} power", figures.void(problem, result)
-        if run.exceeded is not False:
-            yield f"at {percent(run.cap)} power", LACKS[run.exceeded]
-    for why in found.missing:
-        yield "not run", why
+class CapsSection(Section):
+    def lines(self, judged: Assessment, found: Frontier) -> Iterator[tuple[str, str]]:
+        """Where the machine does the most per joule, and the caps that tell nothing."""
+        yield "less power", _in_words(found)
+        for run in found.runs:
+            for problem in run.run.problems:
+                yield f"at {percent(run.cap)} power", figures.void(problem, judged.result)
+            if run.exceeded is not False:
+                yield f"at {percent(run.cap)} power", LACKS[run.exceeded]
+        for why in found.missing:
+            yield "not run", why
+
+    def table(self, judged: Assessment, found: Frontier) -> Table:
+        return table(found)
 
 
 def _in_words(found: Frontier) -> str:

@@ -1,28 +1,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
-from mixmark.harness.capabilities.caps import blocks, power_caps
+from mixmark.harness.capabilities.caps import power_caps
 from mixmark.harness.capabilities.caps.facts import Capped, Caps
-from mixmark.harness.capabilities.caps.frontier import Frontier, frontier
 from mixmark.harness.capabilities.caps.power_caps import Control
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import percent
 from mixmark.harness.contracts.schema import Phase, Result
-from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
+from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.measure.experiments import Attendant, Experiment
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
-from mixmark.harness.measure.stages import Outlook, RunState
-from mixmark.harness.plugins.experiments import Attendant, Experiment
-from mixmark.reporters.document import Table
+from mixmark.harness.measure.run_state import Outlook, RunState
 
 
 class PowerCaps(Experiment):
     name = "caps"
-    facts = (Caps, Capped)
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Caps:
         targets = machine.bench.targets(run.request.devices)
@@ -53,18 +49,9 @@ class PowerCaps(Experiment):
     def prefix(self, phase: Phase) -> str:
         return f"at {percent(phase.told(Capped).cap)} power"
 
-    def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
-        limits = Caps.model_validate(executor.experiments[self.name]).limits
+    def attendant(self, request: PhaseRequest, asked: Mapping[str, Any], prepared: None) -> Attendant:
+        limits = Caps.model_validate(asked).limits
         return Lowering(power_caps.controls_of(limits), request.phase.told(Capped).cap)
-
-    def figures(self, judged: Assessment) -> Frontier | None:
-        return frontier(judged)
-
-    def lines(self, judged: Assessment, figures: Frontier) -> Iterable[tuple[str, str]]:
-        return blocks.lines(figures, judged.result)
-
-    def table(self, judged: Assessment, figures: Frontier) -> Table:
-        return blocks.table(figures)
 
 
 class Lowering(Attendant):

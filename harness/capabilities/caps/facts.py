@@ -7,6 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from mixmark.harness.contracts.schema import Fact
+from mixmark.harness.plugins.experiments import Facts
+
+SLACK = 0.01
+"""Of a limit: drivers round to steps of an eighth of a watt and more."""
 
 
 class PowerLimit(Fact):
@@ -33,3 +37,6 @@ class Capped(Fact):
 
     cap: float = Field(gt=0, lt=1)
     """A fraction of the limits before the run."""
+
+
+FACTS = Facts(of_run=Caps, of_phase=Capped)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mixmark.harness.capabilities.caps.facts import Capped, Caps
-from mixmark.harness.capabilities.caps.power_caps import SLACK
+from mixmark.harness.capabilities.caps.facts import SLACK, Capped, Caps
 from mixmark.harness.contracts.figures import figure
 from mixmark.harness.contracts.schema import Domain
 from mixmark.harness.contracts.text import Reason

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.capabilities.caps.facts import PowerLimit
+from mixmark.harness.capabilities.caps.facts import SLACK, PowerLimit
 from mixmark.harness.capabilities.caps.limiters import Gpus, Limiter, Packages
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.machine.sampling import INTERVAL_S
@@ -26,7 +26,6 @@ from mixmark.harness.resources import clock
 STATE = Path("/run/mixmark/power-limits.json")
 """One file for all users: whoever measures next must learn that a limit was left lowered. It ends with a restart of the
 machine, as a lowered limit does."""
-SLACK = 0.01  # of a limit: drivers round to steps of an eighth of a watt and more
 ATTEMPTS = 3
 
 

@@ -38,12 +38,12 @@ from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import solo
 from mixmark.harness.measure.dispatch import Dispatcher, Grant
-from mixmark.harness.measure.executor import LocalExecutor
+from mixmark.harness.measure.experiments import installed
+from mixmark.harness.measure.local_executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.mixed import LoadedSuites, MixDriver, MixSnapshot
 from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plan.placement import place
-from mixmark.harness.plugins.experiments import installed
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
 from mixmark.harness.resources import clock

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixmark.harness.capabilities.ladder.levels import Ladder, Responses
-from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.reporters import figures
 from mixmark.reporters.document import Table
+from mixmark.reporters.experiments import Section
 from mixmark.reporters.figures import UNKNOWN, percent, significant
 
 
-def lines(ladder: Ladder, result: Result) -> Iterator[tuple[str, str]]:
-    yield "load", "; ".join(_in_words(ladder))
-    for name, why in ladder.missing.items():
-        yield f"not served: {figures.name(name)}", why
-    for level in ladder.levels:
-        for problem in level.problems:
-            yield f"at {percent(level.target)}", figures.void(problem, result)
+class LadderSection(Section):
+    def lines(self, judged: Assessment, found: Ladder) -> Iterator[tuple[str, str]]:
+        yield "load", "; ".join(_in_words(found))
+        for name, why in found.missing.items():
+            yield f"not served: {figures.name(name)}", why
+        for level in found.levels:
+            for problem in level.problems:
+                yield f"at {percent(level.target)}", figures.void(problem, judged.result)
+
+    def table(self, judged: Assessment, found: Ladder) -> Table:
+        return table(found)
 
 
 def _in_words(ladder: Ladder) -> Iterator[str]:

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from statistics import geometric_mean
 from typing import Any
 
-from mixmark.harness.capabilities.ladder import blocks
-from mixmark.harness.capabilities.ladder.levels import Ladder, ladder, unknown_due
 from mixmark.harness.capabilities.ladder.load import (
     DEFAULT,
     Levels,
@@ -17,23 +15,21 @@ from mixmark.harness.capabilities.ladder.load import (
 )
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.numbers import counted, percent
+from mixmark.harness.contracts.numbers import percent
 from mixmark.harness.contracts.schema import BY_PLAN, Absent, Phase, Result
-from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
-from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest, ServedByPolicy
+from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.measure.experiments import Experiment
+from mixmark.harness.measure.local_executor import ServedByPolicy
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.request_queue import request_units
-from mixmark.harness.measure.stages import Outlook, RunState, Steps, absent
+from mixmark.harness.measure.run_state import Outlook, RunState, Steps, absent
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.experiments import Experiment
-from mixmark.reporters.document import Table
 
 
 class LoadLadder(Experiment):
     name = "ladder"
-    facts = (Levels, Load)
 
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Levels:
         return Levels(levels=given["levels"] or DEFAULT)
@@ -67,25 +63,9 @@ class LoadLadder(Experiment):
     def prefix(self, phase: Phase) -> str:
         return f"at {percent(phase.told(Load).level)} load"
 
-    def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> ServedByPolicy:
+    def attendant(self, request: PhaseRequest, asked: Mapping[str, Any], prepared: None) -> ServedByPolicy:
         load = request.phase.told(Load)
         return ServedByPolicy(registry.find("policies")[BY_PLAN], request, due_ns(load), load.request_units)
-
-    def contradictions(self, result: Result) -> Iterator[str]:
-        """The requests were due when their seed says."""
-        for phase in (phase for phase in result.phases if phase.experiment == self.name):
-            records = [record for record in result.records if record.phase == phase.name]
-            if unknown := unknown_due(phase, records):
-                yield f"{counted(unknown, 'feed')} of {phase.name} answered no request that arrived"
-
-    def figures(self, judged: Assessment) -> Ladder | None:
-        return ladder(judged)
-
-    def lines(self, judged: Assessment, figures: Ladder) -> Iterable[tuple[str, str]]:
-        return blocks.lines(figures, judged.result)
-
-    def table(self, judged: Assessment, figures: Ladder) -> Table:
-        return blocks.table(figures)
 
 
 def _load(state: RunState, level: float, name: str) -> Load:

@@ -16,6 +16,7 @@ import numpy as np
 
 from mixmark.harness.capabilities.ladder.load import Levels, Load, due_ns, level_name
 from mixmark.harness.contracts.figures import Estimate, figure
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Finding, Int64s, LatencyLimits, Mix, Phase, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.assessment import Assessment
@@ -126,6 +127,14 @@ class Ladder:
     def goodput(self) -> float | None:
         """The highest level at which every limit is kept. None if there is none, or too few requests tell."""
         return max((level.target for level in self.levels if level.keeps_limits), default=None)
+
+
+def contradictions(result: Result) -> Iterator[str]:
+    """The requests were due when their seed says."""
+    for phase in (phase for phase in result.phases if phase.experiment == "ladder"):
+        records = [record for record in result.records if record.phase == phase.name]
+        if unknown := unknown_due(phase, records):
+            yield f"{counted(unknown, 'feed')} of {phase.name} answered no request that arrived"
 
 
 def ladder(judged: Assessment) -> Ladder | None:

@@ -8,12 +8,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mixmark.harness.capabilities.ladder.options import HIGHEST as HIGHEST_LEVEL
+from mixmark.harness.capabilities.ladder import HIGHEST
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import duration, percent
 from mixmark.harness.contracts.schema import Fact, Int64s, Limits, Placement
 from mixmark.harness.plan.presets import longer
+from mixmark.harness.plugins.experiments import Facts
 
 DEFAULT = (0.75, 0.5, 0.25, 0.1)
 """The levels, if none are named."""
@@ -25,7 +26,7 @@ DRAIN = 0.25  # time after the last arrival, as a fraction of the time of arriva
 class Levels(Fact):
     """The levels of load of a run."""
 
-    levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST_LEVEL)], ...]
+    levels: tuple[Annotated[float, Field(gt=0, le=HIGHEST)], ...]
     """Fractions of the rate of the mixed runs."""
 
 
@@ -36,7 +37,7 @@ class Load(Fact):
     `seeds.derived(seed, suite)`.
     """
 
-    level: float = Field(gt=0, le=HIGHEST_LEVEL)
+    level: float = Field(gt=0, le=HIGHEST)
     """The arrival rate, as a fraction of the rate of the mixed runs."""
     mixes_per_s: float = Field(gt=0)
     """The arrival rate in mixes per second."""
@@ -48,6 +49,9 @@ class Load(Fact):
     """The units in a request of each suite. A request is one feed, or several feeds in a row."""
     seed: int = Field(ge=0)
     """The seed of the due times, drawn when the level was planned."""
+
+
+FACTS = Facts(of_run=Levels, of_phase=Load)
 
 
 def level_name(mix: str, level: float) -> str:

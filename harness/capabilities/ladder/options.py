@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import click
 
+from mixmark.harness.capabilities.ladder import HIGHEST
 from mixmark.harness.cli.options import fractions
-
-HIGHEST = 0.9
-"""The highest level of load. At levels closer to 1 the queue needs too long to settle."""
 
 
 def _levels(context: click.Context, option: click.Parameter, given: str | None) -> tuple[float, ...] | None:

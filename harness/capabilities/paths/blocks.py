@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from mixmark.harness.capabilities.paths.facts import PathRecord
 from mixmark.harness.capabilities.paths.figures import PathFigures
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Result
+from mixmark.harness.contracts.schema import Found, Result
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.reporters import figures
 from mixmark.reporters.document import Block, Heading, Paragraph, Table
+from mixmark.reporters.experiments import Section
 from mixmark.reporters.figures import UNKNOWN
 
 ABOUT = (
@@ -19,6 +22,19 @@ ABOUT = (
     "windows in which copies took different parts of the time."
 )
 ENDS = ("from", "to", "path", "host memory")
+
+
+class PathsSection(Section):
+    def said(self, found: Found) -> str:
+        record = PathRecord.model_validate(found.facts)
+        wrong = record.fault and f"a wrong copy ({record.fault.kind})"
+        return f"path {record.path.id}: {record.failure.message if record.failure else wrong or 'measured'}"
+
+    def table(self, judged: Assessment, found: Sequence[PathFigures]) -> Table:
+        return table(found)
+
+    def section(self, judged: Assessment, found: Sequence[PathFigures]) -> Iterator[Block]:
+        return in_full(judged.result, found)
 
 
 def table(paths: Sequence[PathFigures]) -> Table:

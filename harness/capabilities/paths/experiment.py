@@ -1,26 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mixmark.harness.capabilities.paths import blocks, measuring, on_hosts
+from mixmark.harness.capabilities.paths import measuring, on_hosts
 from mixmark.harness.capabilities.paths.facts import NAME, PathRecord, measured
-from mixmark.harness.capabilities.paths.figures import PathFigures, paths
-from mixmark.harness.contracts.schema import Absent, Fact, Found, Metering, Result
-from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.contracts.schema import Absent, Fact, Metering, Result
 from mixmark.harness.measure.executor import Executor
+from mixmark.harness.measure.experiments import Experiment
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
-from mixmark.harness.measure.stages import Outlook
+from mixmark.harness.measure.run_state import Outlook
 from mixmark.harness.plan.presets import SECOND
-from mixmark.harness.plugins.experiments import Experiment
-from mixmark.reporters.document import Block, Table
 
 PATH_S = 20.0  # of a path on a slow machine
 
 
 class MeasurePaths(Experiment):
     name = NAME
-    facts = (Fact, Fact, PathRecord)
     needs_mix = False
     first = "the paths between memories"
 
@@ -45,17 +41,3 @@ class MeasurePaths(Experiment):
 
     def on_host(self) -> object:
         return on_hosts.OnHost()
-
-    def said(self, found: Found) -> str:
-        record = PathRecord.model_validate(found.facts)
-        wrong = record.fault and f"a wrong copy ({record.fault.kind})"
-        return f"path {record.path.id}: {record.failure.message if record.failure else wrong or 'measured'}"
-
-    def figures(self, judged: Assessment) -> tuple[PathFigures, ...] | None:
-        return paths(judged.result) or None
-
-    def table(self, judged: Assessment, figures: tuple[PathFigures, ...]) -> Table:
-        return blocks.table(figures)
-
-    def section(self, judged: Assessment, figures: tuple[PathFigures, ...]) -> Iterable[Block]:
-        return blocks.in_full(judged.result, figures)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from mixmark.harness.contracts.schema import Fact, Failure, Result
 from mixmark.harness.contracts.schema.device import LARGEST
+from mixmark.harness.plugins.experiments import Facts
 
 NAME = "paths"
 """The name of the experiment."""
@@ -82,6 +83,9 @@ class PathRecord(Fact):
     """Why no sample counts. None if every destination was compared whole and was right."""
     failure: Failure | None = None
     """Why no larger size was measured. None if all sizes were."""
+
+
+FACTS = Facts(of_found=PathRecord)
 
 
 def measured(result: Result) -> Iterator[PathRecord]:

@@ -14,6 +14,7 @@ from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.rules.integrity import last_level_bytes
 from mixmark.harness.judge.statistics.intervals import sample_needed
 
@@ -59,8 +60,12 @@ class PathFigures:
     """Why the joules of a byte are not known."""
 
 
+def figures(judged: Assessment) -> tuple[PathFigures, ...] | None:
+    """The figures of each measured path. None if none was measured."""
+    return paths(judged.result) or None
+
+
 def paths(result: Result) -> tuple[PathFigures, ...]:
-    """The figures of each measured path."""
     return tuple(_figures(record, result) for record in measured(result))
 
 

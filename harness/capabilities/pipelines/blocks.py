@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mixmark.harness.capabilities.pipelines.figures import PipelineFigures, PipelineTurn
-from mixmark.harness.contracts.schema import Result
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.reporters import figures
 from mixmark.reporters.document import Block, Heading, Paragraph, Table
+from mixmark.reporters.experiments import Section
 from mixmark.reporters.figures import UNKNOWN, duration, significant
 
 ABOUT = (
@@ -20,12 +21,24 @@ ABOUT = (
 TURN = ("turn", "devices", "in time", "per hour", "per kWh", "time", "feeds", "carried", "waiting", "handing over")
 
 
-def lines(result: Result, found: PipelineFigures) -> Iterator[tuple[str, str]]:
-    """What the pipeline did, in a line, and why a turn does not count."""
-    yield f"pipeline {figures.name(found.pipeline.name)}", " ".join(filter(None, (found.finding, _in_words(found))))
-    for turn in found.turns:
-        for problem in turn.problems:
-            yield f"in {turn.phase}", figures.void(problem, result)
+class PipelineSection(Section):
+    def lines(self, judged: Assessment, found: PipelineFigures) -> Iterator[tuple[str, str]]:
+        """What the pipeline did, in a line, and why a turn does not count."""
+        yield f"pipeline {figures.name(found.pipeline.name)}", " ".join(filter(None, (found.finding, _in_words(found))))
+        for turn in found.turns:
+            for problem in turn.problems:
+                yield f"in {turn.phase}", figures.void(problem, judged.result)
+
+    def table(self, judged: Assessment, found: PipelineFigures) -> Table | None:
+        """The turns, and where the mean time of a pipeline went."""
+        turns = [_turn(turn) for turn in found.turns]
+        return Table("The pipeline", TURN, turns, text_columns=2) if turns else None
+
+    def section(self, judged: Assessment, found: PipelineFigures) -> Iterator[Block]:
+        yield Heading("The pipeline", "pipeline")
+        stages = ", then ".join(f"{stage.samples} × {figures.name(stage.suite)}" for stage in found.pipeline.stages)
+        yield Paragraph(f"{stages}; the deadline is {duration(found.pipeline.deadline_ns)}.")
+        yield Paragraph(ABOUT, style="quiet")
 
 
 def _in_words(found: PipelineFigures) -> str:
@@ -37,18 +50,6 @@ def _in_words(found: PipelineFigures) -> str:
     took = f"{in_time} of {ended} took at most {duration(found.pipeline.deadline_ns)}"
     why = f"; no gain over a single device is known: {found.reason}" if found.reason else ""
     return f"{figures.number(found.per_hour)} per hour{kwh}; {took}{why}"
-
-
-def table(found: PipelineFigures) -> Table:
-    """The turns, and where the mean time of a pipeline went."""
-    return Table("The pipeline", TURN, [_turn(turn) for turn in found.turns], text_columns=2)
-
-
-def section(found: PipelineFigures) -> Iterator[Block]:
-    yield Heading("The pipeline", "pipeline")
-    stages = ", then ".join(f"{stage.samples} × {figures.name(stage.suite)}" for stage in found.pipeline.stages)
-    yield Paragraph(f"{stages}; the deadline is {duration(found.pipeline.deadline_ns)}.")
-    yield Paragraph(ABOUT, style="quiet")
 
 
 def _turn(turn: PipelineTurn) -> tuple[str, ...]:

@@ -1,26 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from mixmark.harness.capabilities.pipelines import blocks, figures, phases, plan
-from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineWork
-from mixmark.harness.capabilities.pipelines.figures import PipelineFigures
+from mixmark.harness.capabilities.pipelines import phases, plan
+from mixmark.harness.capabilities.pipelines.facts import NAME, Pipeline, PipelineWork
 from mixmark.harness.capabilities.pipelines.queue import Chaining
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Phase, Result
-from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.machine.setup import Suites
-from mixmark.harness.measure.executor import LocalExecutor, PhaseRequest
+from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.measure.experiments import Attendant, Experiment
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
-from mixmark.harness.measure.stages import Outlook, RunState, Steps
-from mixmark.harness.plugins.experiments import Attendant, Experiment
-from mixmark.reporters.document import Block, Table
+from mixmark.harness.measure.run_state import Outlook, RunState, Steps
 
 
 class Pipelines(Experiment):
-    name = "pipeline"
-    facts = (Pipeline, PipelineWork)
+    name = NAME
     needs_mix = False
     bundles = "pipelines"
 
@@ -46,20 +42,5 @@ class Pipelines(Experiment):
     def label(self, phase: Phase) -> str:
         return f"the pipeline, on {phase.told(PipelineWork).device or 'all devices'}"
 
-    def attendant(self, request: PhaseRequest, executor: LocalExecutor) -> Attendant:
+    def attendant(self, request: PhaseRequest, asked: Mapping[str, Any], prepared: None) -> Attendant:
         return Chaining(request.phase.told(PipelineWork), request.phase.shares[0].route.tier)
-
-    def contradictions(self, result: Result) -> Iterator[str]:
-        yield from figures.contradictions(result)
-
-    def figures(self, judged: Assessment) -> PipelineFigures:
-        return figures.figures(judged.result, judged.doubts)
-
-    def lines(self, judged: Assessment, figures: PipelineFigures) -> Iterator[tuple[str, str]]:
-        yield from blocks.lines(judged.result, figures)
-
-    def table(self, judged: Assessment, figures: PipelineFigures) -> Table | None:
-        return blocks.table(figures) if figures.turns else None
-
-    def section(self, judged: Assessment, figures: PipelineFigures) -> Iterator[Block]:
-        yield from blocks.section(figures)

@@ -6,7 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from mixmark.harness.contracts.schema import Fact, Mix, Tier
+from mixmark.harness.contracts.schema import Fact, Mix, Result, Tier
+from mixmark.harness.plugins.experiments import Facts
+
+NAME = "pipeline"
+"""The name of the experiment."""
 
 
 class PipelineStage(Fact):
@@ -88,3 +92,11 @@ class PipelineWork(Fact):
     def mix(self, tier: Tier) -> Mix:
         """The mix that the planner and the judge take a pipeline for: one feed of each stage."""
         return Mix(name="pipeline", tier=tier, units=dict(self.mix_units))
+
+
+FACTS = Facts(of_run=Pipeline, of_phase=PipelineWork)
+
+
+def asked(result: Result) -> Pipeline:
+    """The pipeline of a run that was asked for one."""
+    return Pipeline.model_validate(result.experiments[NAME])

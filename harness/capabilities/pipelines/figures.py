@@ -21,13 +21,13 @@ from statistics import fmean
 
 import numpy as np
 
-from mixmark.harness.capabilities.pipelines.facts import Pipeline, PipelineWork
-from mixmark.harness.capabilities.pipelines.phases import NAME, asked
+from mixmark.harness.capabilities.pipelines.facts import NAME, Pipeline, PipelineWork, asked
 from mixmark.harness.capabilities.pipelines.plan import best_single
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.contracts.schema import Finding, Int64s, Phase, Placement, Record, Result
 from mixmark.harness.contracts.text import Reason
+from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.mixed_run import HOUR_NS, HOUR_S, KWH_J, ScoredRun, run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
@@ -128,8 +128,13 @@ class StageFeed:
     ended_ns: int
 
 
+def of_run(judged: Assessment) -> PipelineFigures:
+    """The figures of a run that was asked for a pipeline."""
+    return figures(judged.result, judged.doubts)
+
+
 def figures(result: Result, doubts: Sequence[Finding]) -> PipelineFigures:
-    """The figures of a run that was asked for a pipeline. doubts: the findings of the integrity rules."""
+    """doubts: the findings of the integrity rules."""
     pipeline = asked(result)
     phases = [phase for phase in result.phases if phase.experiment == NAME]
     turns = tuple(_turn(result, pipeline, phase, doubts) for phase in phases)

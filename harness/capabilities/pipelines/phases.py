@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from mixmark.harness.capabilities.pipelines.facts import Pipeline
+from mixmark.harness.capabilities.pipelines.facts import NAME, Pipeline, asked
 from mixmark.harness.capabilities.pipelines.plan import limits_of, turns
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Mix, Phase, Rate, Result, ServiceLimits
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.measure.stages import RunState, Steps, absent
+from mixmark.harness.measure.run_state import RunState, Steps, absent
 from mixmark.harness.plan.bound import fastest_routes
 from mixmark.harness.plan.phases import key_of, of_share, share_of
-
-NAME = "pipeline"
-
-
-def asked(result: Result) -> Pipeline:
-    """The pipeline of a run that was asked for one."""
-    return Pipeline.model_validate(result.experiments[NAME])
 
 
 def turns_expected(header: Result) -> int:

@@ -8,22 +8,19 @@ suite's own cost model. The planner computes with a stated fraction of the bound
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
-from mixmark.harness.capabilities.plan.machine import HOUR_S, Assumption, Basis, Kind, Speed
-from mixmark.harness.capabilities.plan.prices import Declared
+from mixmark.harness.capabilities.plan.machine import Assumption, Basis, Kind, Speed
+from mixmark.harness.capabilities.plan.prices import GIGA, Declared, datasheets
 from mixmark.harness.contracts.errors import Unsupported, UsageError, choose_by_name
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Tier, weight_class
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.plugins import registry
 
-DATASHEETS = Path(__file__).with_name("datasheets.toml")
-GIGA, TERA = 1e9, 1e12
+TERA = 1e12
 SIZES = tuple(2**power for power in range(13))
 """The batch sizes of a suite's workload."""
 
@@ -45,12 +42,6 @@ class Workload:
     """Feeds of every batch size and precision to choose from."""
     memory_bytes: Mapping[str, int]
     """The weights in each precision."""
-
-
-def datasheets() -> dict[str, Declared]:
-    """The public datasheets that Mixmark ships, by the name of the device."""
-    content = tomllib.loads(DATASHEETS.read_text("utf-8"))
-    return {name: Declared.model_validate(table) for name, table in content.items()}
 
 
 def kinds(
@@ -97,16 +88,6 @@ def bound(sheet: Declared, workload: Workload, fraction: float = 1.0) -> Basis |
         limit = f"{'compute' if compute_s >= memory_s else 'memory'} in {batch.precision}"
         found.append(Basis(fraction * at_most, at_most, limit, workload.memory_bytes[batch.precision]))
     return max(found, key=lambda each: each.units_per_s, default=None)
-
-
-def mixes_per_hour(sheet: Declared, mix_units: Mapping[str, float], workloads: Mapping[str, Workload]) -> float | None:
-    """The most mixes per hour that a datasheet allows. None if a suite has no workload or no bound, or if the memory
-    does not hold the weights of all suites at once."""
-    known = {suite: found for suite, work in workloads.items() if (found := bound(sheet, work))}
-    memory_bytes = sum(basis.memory_bytes for basis in known.values())
-    if mix_units.keys() - known.keys() or memory_bytes > (sheet.memory_gb or math.inf) * GIGA:
-        return None
-    return HOUR_S / sum(units / known[suite].units_per_s for suite, units in mix_units.items())
 
 
 def kind(name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], fraction: float) -> Kind:

@@ -15,6 +15,7 @@ tflops = { bf16 = 200 }
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from mixmark.harness.plan.mixes import words_of
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+DATASHEETS = Path(__file__).with_name("datasheets.toml")
+GIGA = 1e9
 
 
 class Declared(Fact):
@@ -58,6 +61,12 @@ class Declared(Fact):
     def assumes(self) -> bool:
         """Whether the figures describe a device without a measurement."""
         return bool(self.rates or self.tflops)
+
+
+def datasheets() -> dict[str, Declared]:
+    """The public datasheets that Mixmark ships, by the name of the device."""
+    content = tomllib.loads(DATASHEETS.read_text("utf-8"))
+    return {name: Declared.model_validate(table) for name, table in content.items()}
 
 
 class Prices(Fact):

@@ -1,23 +1,30 @@
 """The scale beside a score: what the datasheets of known devices would allow at most for the same mix.
 
-It has the bounds of `assumed`, and so of `mixmark plan --add`, with weights of 16 bits.
+It has the bounds of `assumed`, and so of `mixmark plan --add`, with weights of 16 bits. bounds.json ships them, so that
+no suite is loaded where a result is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from mixmark.harness.capabilities.plan import assumed
-from mixmark.harness.capabilities.plan.assumed import Workload
-from mixmark.harness.contracts.schema import Fact, Mix, SuiteFacts
+from mixmark.harness.capabilities.plan.machine import HOUR_S
+from mixmark.harness.capabilities.plan.prices import GIGA, datasheets
+from mixmark.harness.contracts.schema import Mix, SuiteFacts
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.plugins import registry
-from mixmark.harness.plugins.experiments import Experiment
 
+BOUNDS = Path(__file__).with_name("bounds.json")
 BITS = 16
 NEAREST = 2
 """The devices on either side of the machine."""
+Most = Mapping[str, tuple[float, int]]
+"""The most units per second of a suite and the bytes of its weights, by the name of the device."""
 
 
 @dataclass(frozen=True)
@@ -29,40 +36,38 @@ class Scale:
     the limit of the machine's hardware, or of its score if that is unknown."""
 
 
-class ByDatasheet(Experiment):
-    """It measures nothing: its figures are of every score with weights of 16 bits. The smoke tier has none, since its
-    weights fit into caches, whose bandwidth no datasheet states."""
-
-    name = "datasheets"
-    facts = (Fact, Fact)
-    needs_mix = False
-    of_any_result = True
-
-    def figures(self, judged: Assessment) -> Scale | None:
-        score = judged.score
-        if score is None or score.mixes_per_hour is None or score.mix.tier == "smoke" or score.weight_class != BITS:
-            return None
-        found = bounds(score.mix.units, workloads(score.mix, judged.result.suites))
-        return bracket(found, judged.hardware_limit_per_hour or score.mixes_per_hour.estimate) if found else None
-
-    def standing(self, judged: Assessment, figures: Scale) -> Iterator[tuple[float, str, str]]:
-        yield from ((most, name, "by datasheet, at most") for name, most in figures.mixes_per_hour.items())
+def scale(judged: Assessment) -> Scale | None:
+    """It is of every score with weights of 16 bits. The smoke tier has none, since its weights fit into caches, whose
+    bandwidth no datasheet states."""
+    score = judged.score
+    if score is None or score.mixes_per_hour is None or score.mix.tier == "smoke" or score.weight_class != BITS:
+        return None
+    found = bounds(score.mix.units, shipped(score.mix, judged.result.suites))
+    return bracket(found, judged.hardware_limit_per_hour or score.mixes_per_hour.estimate) if found else None
 
 
-def workloads(mix: Mix, measured: Iterable[SuiteFacts]) -> dict[str, Workload]:
-    """The work of each suite of a mix that is built in and was measured in the installed version."""
-    versions = {suite.name: suite.version for suite in measured}
-    installed = {suite: plugin for suite, plugin in registry.find("suites").items() if plugin.built_in}
-    same = [name for name in mix.units if name in installed and installed[name].load().version == versions.get(name)]
-    found = {suite: assumed.workload(suite, mix.tier, BITS) for suite in same}
-    return {suite: work for suite, work in found.items() if not isinstance(work, str)}
+@cache
+def _content() -> Any:
+    return json.loads(BOUNDS.read_text("utf-8"))
 
 
-def bounds(mix_units: Mapping[str, float], works: Mapping[str, Workload]) -> dict[str, float]:
-    """The most mixes per hour of each known device that has a bound of the mix. Empty if the work of a suite is
-    unknown."""
-    found = {name: assumed.mixes_per_hour(sheet, mix_units, works) for name, sheet in assumed.datasheets().items()}
-    return {name: most for name, most in found.items() if most is not None}
+def shipped(mix: Mix, measured: Iterable[SuiteFacts]) -> dict[str, Most]:
+    """The bounds of each suite of a mix that was measured in the version that the bounds are of."""
+    found = {each.name: _content().get(each.name, {}) for each in measured if each.name in mix.units}
+    versions = {each.name: each.version for each in measured}
+    return {name: own[mix.tier] for name, own in found.items() if own.get("version") == versions[name]}
+
+
+def bounds(mix_units: Mapping[str, float], suites: Mapping[str, Most]) -> dict[str, float]:
+    """The most mixes per hour of each known device that has a bound of each suite, and whose memory holds the weights
+    of all suites at once."""
+    found = {}
+    for device, sheet in datasheets().items():
+        known = {suite: own[device] for suite, own in suites.items() if device in own}
+        fits = sum(size for _, size in known.values()) <= (sheet.memory_gb or math.inf) * GIGA
+        if fits and mix_units.keys() <= known.keys():
+            found[device] = HOUR_S / sum(units / known[suite][0] for suite, units in mix_units.items())
+    return found
 
 
 def bracket(found: Mapping[str, float], per_hour: float) -> Scale:

@@ -23,7 +23,6 @@ from mixmark.harness.contracts.schema import (
     MIXES,
     Cost,
     Device,
-    Fact,
     Finding,
     Gate,
     LatencyLimits,
@@ -325,18 +324,21 @@ def _experiments(result: Result) -> Iterator[str]:
     for name, owner in (*owned, *(("what was found", each.experiment) for each in result.found)):
         if owner not in result.experiments:
             wrong.append(f"{name} is of {owner}, which the run was not asked for")
-    for experiment in experiments.of(result):
-        of_run, of_phase, of_found, *_ = (*experiment.facts, Fact)
-        own = [(phase.name, of_phase, phase.facts) for phase in result.phases if phase.experiment == experiment.name]
-        own += [("what was found", of_found, each.facts) for each in result.found if each.experiment == experiment.name]
-        for name, shape, facts in (("the run", of_run, result.experiments[experiment.name]), *own):
+    asked = [name for name in experiments.facts() if name in result.experiments]
+    for name in asked:
+        shapes = experiments.facts()[name]
+        kept = [("the run", shapes.of_run, result.experiments[name])]
+        kept += [(phase.name, shapes.of_phase, phase.facts) for phase in result.phases if phase.experiment == name]
+        kept += [("what was found", shapes.of_found, each.facts) for each in result.found if each.experiment == name]
+        for holder, shape, facts in kept:
             try:
                 shape.model_validate(facts)
             except ValidationError:
-                wrong.append(f"{name} has other facts than {experiment.name} keeps")
+                wrong.append(f"{holder} has other facts than {name} keeps")
     yield from wrong
-    for experiment in () if wrong else experiments.of(result):
-        yield from experiment.contradictions(result)
+    for name, of_facts in () if wrong else experiments.parts("contradictions").items():
+        if name in asked:
+            yield from of_facts(result)
 
 
 def _times(result: Result) -> Iterator[str]:

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.capabilities.hosts import SeveralHosts
+from mixmark.harness.capabilities.hosts.several import SeveralHosts
 from mixmark.harness.cli import show
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.machine import setup
-from mixmark.harness.plugins import executors
+from mixmark.harness.plugins.options import chosen_machines
 
 NOTHING: dict[str, Any] = {"hosts": None, "launcher": None, "address": None}
 
 
 def test_hosts_are_measured_if_one_of_their_options_is_given() -> None:
     options = {**NOTHING, "tier": "smoke"}
-    assert (executors.chosen(options), options) == (None, {"tier": "smoke"})
+    assert (chosen_machines(options), options) == (None, {"tier": "smoke"})
     options = {**NOTHING, "launcher": "slurm", "tier": "smoke"}
-    machines = executors.chosen(options)
+    machines = chosen_machines(options)
     assert (type(machines), options) == (SeveralHosts, {"tier": "smoke"})
 
 

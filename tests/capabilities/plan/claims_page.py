@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mixmark.harness.capabilities.plan import assumed
 from mixmark.harness.capabilities.plan.machine import Kind
+from mixmark.harness.capabilities.plan.prices import datasheets
 from mixmark.harness.contracts.numbers import percent, significant
 from mixmark.harness.plan import mixes
 from tests.docs import parts
@@ -40,7 +41,7 @@ def bounds_of(name: str) -> tuple[Bounds, ...]:
     mix = mixes.frozen()[name]
     workloads = {suite: assumed.workload(suite, mix.tier, 16) for suite in mix.units}
     found: list[Bounds] = []
-    for device, sheet in assumed.datasheets().items():
+    for device, sheet in datasheets().items():
         kind = assumed.kind(device, sheet, workloads, fraction=1.0)
         rates = {speed.suite: speed.units_per_s.estimate for speed in kind.speeds}
         took_s = {suite: units / rates[suite] if suite in rates else math.inf for suite, units in mix.units.items()}

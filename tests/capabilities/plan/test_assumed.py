@@ -7,7 +7,7 @@ import pytest
 from mixmark.harness.capabilities.plan import assumed
 from mixmark.harness.capabilities.plan.assumed import Batch, Workload, workload
 from mixmark.harness.capabilities.plan.machine import Basis, Kind
-from mixmark.harness.capabilities.plan.prices import Declared
+from mixmark.harness.capabilities.plan.prices import Declared, datasheets
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Cost
@@ -83,7 +83,7 @@ def test_a_shipped_datasheet_is_used_only_when_it_is_named_and_a_users_figures_r
 
 def test_every_shipped_datasheet_has_a_public_source_and_bounds_the_suites_of_a_mix() -> None:
     works = {suite: workload(suite, "edge", 16) for suite in ("llm", "resnet50")}
-    sheets = assumed.datasheets()
+    sheets = datasheets()
     assert {"NVIDIA H100 SXM", "NVIDIA B200", "AMD Instinct MI300X", "Cerebras WSE-3 (CS-3)"} <= sheets.keys()
     for name, sheet in sheets.items():
         assert "https://" in (sheet.source or ""), name
@@ -96,7 +96,7 @@ def test_the_bound_of_an_answer_is_that_of_its_suites_own_cost_model() -> None:
     work = workload("llm", "edge", 16)
     assert isinstance(work, Workload)
     assert {batch.units for batch in work.batches} == {128}
-    found = assumed.bound(assumed.datasheets()["NVIDIA H100 SXM"], work)
+    found = assumed.bound(datasheets()["NVIDIA H100 SXM"], work)
     assert found is not None
     (prefill, decode) = next(batch.costs for batch in work.batches if batch.precision == "bf16")
     took_s = max(prefill.flops / 989.5e12, prefill.bytes / 3350e9) + 127 * decode.bytes / 3350e9

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from mixmark.harness.capabilities.plan import assumed, scale
 from mixmark.harness.capabilities.plan.assumed import Batch, Workload
-from mixmark.harness.capabilities.plan.scale import ByDatasheet, bracket
+from mixmark.harness.capabilities.plan.prices import datasheets
+from mixmark.harness.capabilities.plan.scale import bracket
 from mixmark.harness.contracts.schema import Cost, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plugins import registry
 from mixmark.reporters import data
 from mixmark.reporters.summary import summary
+from tests.capabilities.plan import bounds_page
 from tests.fakes.machine import one_run
 from tests.golden.sample import SUITES
 
@@ -32,9 +35,18 @@ def measured(versions: dict[str, str] = INSTALLED) -> Assessment:
     return judge(result)
 
 
+def of(works: Mapping[str, Workload], mix_units: Mapping[str, float] = UNITS) -> Mapping[str, float]:
+    return scale.bounds(mix_units, {suite: bounds_page.most(work) for suite, work in works.items()})
+
+
+def test_the_bounds_that_are_shipped_are_those_of_the_suites_and_the_datasheets() -> None:
+    shown = scale.BOUNDS.read_text("utf-8")
+    assert bounds_page.written() == shown, "python -m tests.capabilities.plan.bounds_page writes it anew"
+
+
 def test_a_device_does_as_many_mixes_as_its_peak_and_its_bandwidth_allow() -> None:
     """The RTX 4090: 2 × 1 s by 330.3 TFLOP/s, 4 × 0.5 s by 1,008 GB/s. The i5-7300U: 2 × 1,474.55 s, 4 × 14.78 s."""
-    bounds = scale.bounds(UNITS, WORKS)
+    bounds = of(WORKS)
     assert bounds["NVIDIA GeForce RTX 4090"] == pytest.approx(900)
     assert bounds["Intel Core i5-7300U"] == pytest.approx(3600 / 3008.23, rel=1e-5)
 
@@ -44,17 +56,17 @@ def test_the_tokens_of_a_device_are_those_of_its_sheet(device: str, tokens_per_s
     """128 tokens: 2.51e11 FLOPs of the prompt, in 0.760 ms or 96.5 ms, and 127 × 2.48 GB, in 312.5 ms or 4.611 s."""
     work = assumed.workload("llm", "edge", 16)
     assert isinstance(work, Workload)
-    found = assumed.bound(assumed.datasheets()[device], work)
+    found = assumed.bound(datasheets()[device], work)
     assert found is not None and found.at_most == pytest.approx(tokens_per_s, rel=0.01)
 
 
 def test_a_device_without_room_for_the_whole_mix_or_a_bound_of_a_suite_is_left_out() -> None:
     """12 GB of weights just fit into the RTX 3060."""
-    fits = scale.bounds(UNITS, WORKS).keys()
+    fits = of(WORKS).keys()
     wider = {**WORKS, "stream": replace(STREAM, memory_bytes={"fp16": 6 * GB + 1})}
-    assert fits - scale.bounds(UNITS, wider).keys() == {"NVIDIA GeForce RTX 3060 12 GB"}
+    assert fits - of(wider).keys() == {"NVIDIA GeForce RTX 3060 12 GB"}
     assert "Google TPU v5e" not in fits, "its sheet has no fp16"
-    assert scale.bounds({**UNITS, "foreign": 1.0}, WORKS) == {}
+    assert of(WORKS, {**UNITS, "foreign": 1.0}) == {}
 
 
 @pytest.mark.parametrize(
@@ -85,10 +97,10 @@ def test_a_score_that_is_of_other_work_has_no_scale() -> None:
     """Suites of another version; weights of fewer bits; no score; weights that fit into caches."""
     judged = measured()
     assert judged.score is not None
-    assert ByDatasheet().figures(judged) is not None
-    assert ByDatasheet().figures(measured(INSTALLED | {"llm": "0"})) is None
-    assert ByDatasheet().figures(replace(judged, score=replace(judged.score, weight_class=8))) is None
-    assert ByDatasheet().figures(replace(judged, score=replace(judged.score, mixes_per_hour=None))) is None
-    assert ByDatasheet().figures(replace(judged, score=None)) is None
+    assert scale.scale(judged) is not None
+    assert scale.scale(measured(INSTALLED | {"llm": "0"})) is None
+    assert scale.scale(replace(judged, score=replace(judged.score, weight_class=8))) is None
+    assert scale.scale(replace(judged, score=replace(judged.score, mixes_per_hour=None))) is None
+    assert scale.scale(replace(judged, score=None)) is None
     smoke = judged.score.mix.model_copy(update={"tier": "smoke"})
-    assert ByDatasheet().figures(replace(judged, score=replace(judged.score, mix=smoke))) is None
+    assert scale.scale(replace(judged, score=replace(judged.score, mix=smoke))) is None

@@ -7,7 +7,7 @@ from statistics import geometric_mean
 import pytest
 
 from bench.policies import by
-from mixmark.harness.capabilities.policies.experiment import PolicyRuns
+from mixmark.harness.capabilities.policies.figures import PolicyRuns
 from mixmark.harness.capabilities.policies.policies import FastestDevice
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.reporters import report

@@ -4,7 +4,8 @@ import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.measure.request import RunRequest, prepare
+from mixmark.harness.measure.request import RunRequest
+from mixmark.harness.measure.run import prepare
 from mixmark.harness.record import store
 from tests.capabilities.policies.test_policies import compared
 from tests.cli.shell import Shell
