@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.plan import mixes
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
+from mixmark.harness.resources.files import foreign, regular
 from mixmark.submissions import check, files, redact
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, unlike
 from mixmark.submissions.entry import (
@@ -113,14 +115,15 @@ def bundle(
 
 def _sharing(out: Path, target: Path, manifest: Manifest) -> list[Path]:
     """The other entries below `out` that hold a file of this one: they may hold the same run. Manifests alone are read,
-    since to check a whole board takes an hour."""
-    own = {file.sha256 for file in manifest.files}
-    listed = [path for path in sorted(out.glob(f"[!.]*/*/*/{MANIFEST}")) if path.parent != target]
-    return [
-        path.parent
-        for path in listed
-        if own.intersection(re.findall("[0-9a-f]{64}", path.read_text("utf-8", "replace")))
-    ]
+    since to check a whole board takes an hour. An entry whose manifest cannot be read is none."""
+    own, sharing = {file.sha256 for file in manifest.files}, []
+    for path in sorted(out.glob(f"[!.]*/*/*/{MANIFEST}")):
+        with suppress(OSError), foreign(out, path.relative_to(out).as_posix(), files.MAX_DOCUMENT_BYTES) as file:
+            if path.parent != target and own.intersection(
+                re.findall("[0-9a-f]{64}", file.read().decode(errors="replace"))
+            ):
+                sharing.append(path.parent)
+    return sharing
 
 
 def _set_aside(target: Path, same: Path, scratch: Path) -> Path | None:
@@ -201,7 +204,7 @@ def _report(path: Path, contributions: Sequence[Contribution], redactor: Redacto
     """A report of the conformance kit without its private texts. Raises UsageError if it is not such a report, or not
     about an adapter of the results."""
     try:
-        report = KitReport.model_validate_json(path.read_bytes())
+        report = KitReport.model_validate_json(regular(path.resolve(), files.MAX_DOCUMENT_BYTES))
         clean = KitReport.model_validate(redactor.content(report.model_dump(mode="json")))
     except (OSError, ValueError) as error:
         hint = "mixmark check adapter NAME --out FILE writes one"

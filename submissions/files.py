@@ -19,11 +19,13 @@ from mixmark.harness.contracts.schema import Fact
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.mixes import words_of
 from mixmark.harness.record.files import sha256_of
+from mixmark.harness.resources.files import regular
 from mixmark.submissions.entry import MANIFEST, SIGNATURE, File, Manifest, Signed
 
 AFact = TypeVar("AFact", bound=Fact)
 NAMESPACE = "mixmark-entry"
 TIMEOUT_S = 120.0  # a person may have to type a passphrase or touch a key
+MAX_DOCUMENT_BYTES = 8 << 20  # of a declaration, a manifest or a report of the conformance kit
 MAX_SIGNATURE_BYTES = 16_384
 
 
@@ -102,7 +104,7 @@ def verified(entry: Path, organisation: str, allowed: Path | None) -> Signed:
     ours = [signer for signer in signers if signer == organisation or signer.endswith(f"@{organisation}")]
     if not ours:
         raise ValueError(f"it is signed by {plain(signers[0], 80)}, who does not sign for {organisation}")
-    done = _ssh("-Y", "verify", *common, "-I", ours[0], content=(entry / MANIFEST).read_bytes())
+    done = _ssh("-Y", "verify", *common, "-I", ours[0], content=regular(entry / MANIFEST, MAX_DOCUMENT_BYTES))
     if done.returncode:
         raise ValueError("its signature does not fit its manifest")
     return Signed(state="good", signer=plain(ours[0], 80))

@@ -23,7 +23,6 @@ from mixmark.submissions.conclude import Contribution, unlike
 from mixmark.submissions.entry import CONFORMANCE, DECLARATION, MANIFEST, RESULTS, SIGNATURE, Entry, is_slug
 from mixmark.submissions.submission import Submission
 
-MAX_DOCUMENT_BYTES = 8 << 20  # of a declaration, a manifest or a report of the conformance kit
 MAX_RESULTS = 16  # of an entry
 FIRST_DAY = datetime.date(2025, 1, 1)  # before Mixmark existed
 
@@ -56,8 +55,8 @@ def limits(submission: Submission) -> Breaches:
     if tree.truncated:
         yield "", tree.truncated
     for name in (DECLARATION, MANIFEST, *tree.reports):
-        if tree.sizes.get(name, 0) > MAX_DOCUMENT_BYTES:
-            yield name, f"it is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
+        if tree.sizes.get(name, 0) > files.MAX_DOCUMENT_BYTES:
+            yield name, f"it is larger than {files.MAX_DOCUMENT_BYTES >> 20} MiB"
     if tree.sizes.get(SIGNATURE, 0) > files.MAX_SIGNATURE_BYTES:
         yield SIGNATURE, f"it is larger than {files.MAX_SIGNATURE_BYTES} bytes"
 

@@ -23,7 +23,8 @@ from mixmark.harness.contracts.schema import Fact, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
-from mixmark.harness.record.files import sha256_of
+from mixmark.harness.record.files import read_limited, sha256_of
+from mixmark.harness.resources.files import regular
 from mixmark.submissions import conclude, files, redact
 from mixmark.submissions.conclude import Contribution
 from mixmark.submissions.entry import (
@@ -110,7 +111,7 @@ class Submission:
         kinds: dict[str, type[Fact]] = {DECLARATION: Declaration, MANIFEST: Manifest}
         for name, kind in (kinds | dict.fromkeys(self.tree.reports, KitReport)).items():
             try:
-                facts[name] = files.read(kind, (self.folder / name).read_bytes())
+                facts[name] = files.read(kind, regular(self.folder / name, files.MAX_DOCUMENT_BYTES))
             except ValueError as error:
                 errors[name] = str(error)
         return facts, errors
@@ -238,12 +239,12 @@ def _differences(
 
     content: the result as parsed JSON. sha256: the hash of each file in raw/, by its name.
     """
-    written = json.loads((folder / store.SUMMARY).read_bytes())
+    written = json.loads(read_limited(folder / store.SUMMARY))
     if json.dumps(written) != json.dumps(_known_then(content, written)):
         yield store.SUMMARY, "it holds something that is no fact of the result, or a number in another form"
     names = set(store.raw_names(result))
     raw = {name: sha256[name] for name in names & sha256.keys()}
-    if (folder / store.SUMS).read_bytes() != store.checksums(sha256_of(folder / store.SUMMARY), raw):
+    if read_limited(folder / store.SUMS) != store.checksums(sha256_of(folder / store.SUMMARY), raw):
         yield store.SUMS, "it does not hold the hashes that Mixmark writes of this result"
     for name in sorted(sha256.keys() - names):
         yield f"raw/{name}", "no record and no metering refers to it"

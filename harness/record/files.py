@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 
 from mixmark.harness.contracts import errors
 from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.resources.files import foreign, regular
 
 MAX_JSON_BYTES = 64 << 20  # of result.json, and of the journal
 MAX_JSON_OBJECTS = 250_000  # in each of the two; a block of conditions is one, and takes a kB of memory
@@ -23,7 +25,8 @@ MAX_JSON_VALUES = 6_000_000  # in each of the two; a block of conditions has 22
 
 
 def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+    """The hash of a regular file. Raises OSError."""
+    with foreign(path.parent, path.name, sys.maxsize) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -73,12 +76,7 @@ def sync_folder(path: Path) -> None:
 def read_limited(path: Path) -> bytes:
     """The bytes of a JSON file or a list of hashes. Raises ResultError if it holds more than a result can."""
     with explained(f"cannot read {path}"):
-        if not path.is_file():
-            raise ResultError(f"{path} is not a file")
-        with path.open("rb") as file:
-            content = file.read(MAX_JSON_BYTES + 1)
-    if len(content) > MAX_JSON_BYTES:
-        raise ResultError(f"{path} is larger than {MAX_JSON_BYTES >> 20} MiB, so it is not a Mixmark result")
+        content = regular(path, MAX_JSON_BYTES)
     if content.count(b"{") + content.count(b"[") > MAX_JSON_OBJECTS or content.count(b",") > MAX_JSON_VALUES:
         raise ResultError(f"{path} holds more than {MAX_JSON_OBJECTS} objects or {MAX_JSON_VALUES} values")
     return content

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import DIGEST_BYTES, Audit, Completions, Metering, Record, Samples
-from mixmark.harness.resources.files import DAMAGE
+from mixmark.harness.resources.files import DAMAGE, foreign
 
 MAX_MEMBERS = 4096  # a metering has three arrays a domain
 MAX_DIRECTORY_BYTES = 1 << 20  # zipfile reads the whole directory of a zip into memory
@@ -181,14 +181,12 @@ class RawFiles:
         """Opens the arrays of a raw file. Every error while they are read becomes a ResultError."""
         path = self.folder / "raw" / name
         try:
-            if not path.is_file():  # a device or a pipe could block for ever
-                raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included")
-            with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size > budget.left_bytes + SLACK_BYTES:
-                    raise ValueError(f"the raw files of a folder hold at most {MAX_RAW_BYTES >> 20} MiB")
+            with foreign(self.folder, f"raw/{name}", budget.left_bytes + SLACK_BYTES) as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256.get(name):
                     raise ValueError("its hash is not the one that was written with it")
                 yield Arrays(file, budget)
+        except FileNotFoundError as error:
+            raise ResultError(f"{path} is missing", "copy the whole result folder, raw/ included") from error
         except DAMAGE as error:
             raise ResultError(f"{path} is damaged: {error}", "copy the result folder again, or run again") from error
 

@@ -31,6 +31,7 @@ import io
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ from mixmark.harness.record.files import (
     sync_folder,
 )
 from mixmark.harness.record.raw_files import SAMPLES, RawFiles
+from mixmark.harness.resources.files import foreign
 
 RESULTS = Path("results")
 """The folder for the result folders of runs without --out."""
@@ -267,7 +269,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def live(path: Path) -> bool:
     """Whether the run in the folder goes on now, in any process that shares the folder and its locks."""
-    with suppress(OSError), (path / JOURNAL).open("rb") as journal:
+    with suppress(OSError), foreign(path, JOURNAL, sys.maxsize) as journal:
         return not locks.acquire(journal.fileno(), shared=True)
     return False
 

@@ -1,15 +1,18 @@
 """Reads the small text files of /proc and /sys, where a file that is absent or unreadable is empty and never an error,
-and the arrays that a worker wrote."""
+and the files of folders that another process or another person wrote."""
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
 import stat
 import zipfile
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
 from mixmark.harness.contracts.text import plain
@@ -40,21 +43,38 @@ def text(path: Path | str, limit_bytes: int = MAX_BYTES) -> str:
     return content.decode(errors="replace")
 
 
+class NotRead(OSError):
+    """A file that no process may be made to read."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextmanager
+def foreign(folder: Path, name: str, most_bytes: int) -> Iterator[BufferedReader]:
+    """Opens a file of a folder that may come from anyone. name: below the folder, with /. Raises OSError unless it is a
+    regular file of at most that size, inside the folder and behind no link: a pipe would block for ever."""
+    path = os.path.join(os.path.realpath(folder), *name.split("/"))
+    if os.path.realpath(path) != path:
+        raise NotRead(errno.ELOOP, f"{name} is a link, or lies outside of its folder")
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotRead(errno.EINVAL, f"{name} is not a regular file")
+        if status.st_size > most_bytes:
+            raise NotRead(errno.EFBIG, f"{name} is larger than {most_bytes >> 20} MiB")
+        yield file
+
+
 def regular(path: Path, most_bytes: int) -> bytes:
-    """The content of a file that another process wrote. Raises OSError or ValueError unless it is a regular file of at
-    most that size: a pipe would block for ever."""
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError(f"{path.name} is not a regular file")
-        content = opened.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise ValueError(f"{path.name} is larger than {most_bytes >> 20} MiB")
-    return content
+    """The content of a file that another process wrote. Raises OSError as `foreign`."""
+    with foreign(path.parent, path.name, most_bytes) as file:
+        return file.read(most_bytes)
 
 
 def archive(path: Path, most_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
-    """The content of an .npz file that another process wrote. Raises OSError or ValueError as `regular`, and if it
+    """The content of an .npz file that another process wrote. Raises OSError as `foreign`, and ValueError if it
     unpacks to more than its size."""
     content = regular(path, most_bytes)
     with zipfile.ZipFile(io.BytesIO(content)) as members:  # workers write them without compression

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -364,3 +365,47 @@ def test_a_stray_file_beside_entries_is_found(folder: Path) -> None:
     (found,) = check.find(folder.parents[2])
     assert found == folder.parents[1]
     assert "E-LAYOUT" in codes(found)
+
+
+# Files that block or do not end
+
+
+def never_ending(path: Path, how: str) -> None:
+    """Replaces a file by one that a reader would wait for, or read for ever."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if how == "pipe":
+        os.mkfifo(path)
+    elif how == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize("how", ["pipe", "device", "huge"])
+def test_whatever_lies_where_a_document_should_be_nothing_waits_for_it(folder: Path, tmp_path: Path, how: str) -> None:
+    result = folder / "results/1"
+    never_ending(folder.parents[2] / "evil/box/edge-1-16-bit" / MANIFEST, how)
+    other = bundle.bundle([result], DECLARED.model_copy(update={"system": "Two"}), folder.parents[2], dry_run=True)
+    assert [problem.code for problem in other.verdict.problems] == ["E-DUPLICATE"], "the good entry beside it is seen"
+    for name in (MANIFEST, DECLARATION, SUMS, RESULT):
+        copied = Path(shutil.copytree(folder, tmp_path / name / "a/b/c"))
+        never_ending(copied / name, how)
+        assert codes(copied) & {"E-LINKS", "E-LIMITS", "E-MANIFEST", "E-RESULT", "E-PLACE"}
+        with pytest.raises((ResultError, OSError)):
+            files.regular(copied / name, 1 << 20) if name in (MANIFEST, DECLARATION) else store.open(
+                copied / "results/1"
+            )
+    never_ending(tmp_path / "live" / store.JOURNAL, how)
+    assert how == "huge" or not store.live(tmp_path / "live")
+    never_ending(result / "raw" / mixed_key(folder), how)
+    with pytest.raises(ResultError, match="is damaged"):
+        store.open(result)
+
+
+def test_who_reads_entries_opens_their_files_in_one_place() -> None:
+    root = Path(__file__).parents[2]
+    paths = [*(root / "submissions").glob("*.py"), *(root / "harness/record").glob("*.py")]
+    opens = [path.name for path in paths for _ in re.findall(r'read_(?:text|bytes)\(|open\("rb"\)', path.read_text())]
+    assert opens == ["files.py"], "the list of originals, which the owner of a board wrote"
