@@ -37,7 +37,7 @@ from mixmark.harness.contracts.schema import (
     Tier,
     WeightClass,
 )
-from mixmark.harness.contracts.text import plain
+from mixmark.harness.contracts.text import Label, Sentence, plain
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import VerdictWord
@@ -128,10 +128,10 @@ class Price(Fact):
 class KitCheck(Fact):
     """The outcome of a check of the conformance kit."""
 
-    check: str
+    check: Label
     state: Literal["passed", "failed", "not checked"]
-    message: str
-    docs: str
+    message: Sentence
+    docs: Label
 
 
 class KitReport(Fact):
@@ -139,12 +139,12 @@ class KitReport(Fact):
 
     schema_version: Literal[1] = 1
     kind: Literal["adapter", "meter", "suite"]
-    name: str
-    origin: str
-    source: str
-    sha256: str
-    mixmark: str
-    created_utc: str
+    name: Label
+    origin: Label
+    source: Label
+    sha256: Label
+    mixmark: Label
+    created_utc: Label
     devices: tuple[Device, ...]
     verdicts: tuple[KitCheck, ...]
 

@@ -15,8 +15,8 @@ import pytest
 from tests.test_imports import ROOMS, files
 
 BUDGETS = {
-    "contracts": 1240,
-    "resources": 220,
+    "contracts": 1260,
+    "resources": 235,
     "plugins": 650,
     "plan": 915,
     "judge": 4790,
@@ -30,7 +30,7 @@ BUDGETS = {
     "reporters": 2070,
     "suites": 2525,
 }
-"""The rooms of the harness, and what else a score needs. Together 23,801 lines."""
+"""The rooms of the harness, and what else a score needs. Together 23,907 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
 import numpy as np
 import pytest
+from pydantic import BaseModel, ValidationError
 
-from mixmark.harness.contracts.schema import Completions, Conditions, Placement
+from mixmark.harness.contracts.schema import Completions, Conditions, Device, Finding, Placement, Result
 
 
 def test_a_feed_without_a_yield_is_refused() -> None:
@@ -22,3 +26,32 @@ def test_an_interval_of_no_length_is_refused() -> None:
 def test_a_bound_of_zero_is_no_plan() -> None:
     with pytest.raises(ValueError, match=r"bound_per_s\n  Input should be greater than 0"):
         Placement.model_validate({"bound_per_s": 0})
+
+
+def strings(kind: Any, seen: set[Any]) -> Iterator[str]:
+    """The fields of facts, and of all facts in them, whose texts have no bound."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and kind is not Finding and kind not in seen:
+        seen.add(kind)
+        for name, hint in get_type_hints(kind, include_extras=True).items():
+            bare = [each for each in parts(hint) if each is str]
+            if bare and name not in ("values", "samples") and not kind.model_fields[name].metadata:
+                yield f"{kind.__name__}.{name}"
+            for part in parts(hint):
+                yield from strings(part, seen)
+
+
+def parts(hint: Any) -> Iterator[Any]:
+    """The types that an annotation is made of; one that has a bound is one."""
+    if get_origin(hint) in (Annotated, ClassVar, Literal):
+        return
+    yield hint
+    for inner in get_args(hint):
+        yield from parts(inner)
+
+
+def test_every_text_of_a_result_has_a_bound() -> None:
+    assert [*strings(Result, set())] == []
+    device = {"id": "gpu:0", "kind": "gpu", "memory_pool": "gpu"}
+    assert Device.model_validate({**device, "name": "é" + "e\u0301" * 3_000_000}).name == "é" * 200
+    with pytest.raises(ValidationError, match="pattern"):
+        Device.model_validate({**device, "id": "gpu:" + "0" * 121})

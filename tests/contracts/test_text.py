@@ -32,3 +32,9 @@ def test_whatever_it_was_it_is_one_line_that_any_file_takes(text: str) -> None:
     assert shown.isprintable() and shown == shown.strip()
     assert plain(shown) == shown
     shown.encode()
+
+
+def test_marks_are_not_piled_up_and_no_letter_is_blank() -> None:
+    assert plain("Cafe\u0301") == "Café" and plain("กำลัง Việt हिन्दी") == "กำลัง Việt हिन्दी"
+    assert plain("a" + "\u0301" * 180 + "b") == "á\u0301\u0301\u0301b"
+    assert plain("a\u3164\u2800\u115fb") == "a b" and not plain("\u3164")

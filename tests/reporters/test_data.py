@@ -8,6 +8,7 @@ from io import StringIO
 
 import pytest
 
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters.data import as_csv, as_json_lines, columns, lines
 from tests.fakes.machine import WATTS_AT_THE_WALL
@@ -63,7 +64,7 @@ def test_lines_of_many_results_are_told_apart_by_their_result() -> None:
 @pytest.mark.parametrize("text", [HOSTILE, LONG], ids=["hostile", "long"])
 def test_hostile_text_is_a_value_of_its_column(text: str) -> None:
     assessment = judge(hostile(text))
-    assert [json.loads(line)["suite"] for line in as_json_lines(assessment).splitlines()] == [text, "llm"]
+    assert [json.loads(line)["suite"] for line in as_json_lines(assessment).splitlines()] == [plain(text, 200), "llm"]
     assert all(letter.isprintable() for letter in as_json_lines(assessment).replace("\n", ""))
 
 

@@ -19,6 +19,7 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Completions, Metering, Record, Result, Samples
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.record import store
+from mixmark.harness.resources.files import regular
 from mixmark.submissions import bundle, check, files, submission
 from mixmark.submissions.conclude import contribution_of
 from mixmark.submissions.entry import DECLARATION, MANIFEST
@@ -367,6 +368,19 @@ def test_a_stray_file_beside_entries_is_found(folder: Path) -> None:
     assert "E-LAYOUT" in codes(found)
 
 
+def test_a_name_that_spills_over_its_row_is_rejected(folder: Path) -> None:
+    content = json.loads((folder / RESULT).read_text())
+    for name in ("x" * 3_000_000, "a" + "\u0301" * 180):
+        content["devices"][0]["name"] = content["system"]["cpu_model"] = name
+        (folder / RESULT).write_text(json.dumps(content, indent=2) + "\n")
+        write_hashes(folder / "results/1")
+        files.write_manifest(folder)
+        assert codes(folder) == {"E-WHOLE-RESULT"}
+        assert len(store.open(folder / "results/1").devices[0].name) <= 200
+    edited(folder, notes="a" + "\u0301" * 180)
+    assert codes(folder) == {"E-SCHEMA"}
+
+
 # Files that block or do not end
 
 
@@ -394,9 +408,7 @@ def test_whatever_lies_where_a_document_should_be_nothing_waits_for_it(folder: P
         never_ending(copied / name, how)
         assert codes(copied) & {"E-LINKS", "E-LIMITS", "E-MANIFEST", "E-RESULT", "E-PLACE"}
         with pytest.raises((ResultError, OSError)):
-            files.regular(copied / name, 1 << 20) if name in (MANIFEST, DECLARATION) else store.open(
-                copied / "results/1"
-            )
+            regular(copied / name, 1 << 20) if name in (MANIFEST, DECLARATION) else store.open(copied / "results/1")
     never_ending(tmp_path / "live" / store.JOURNAL, how)
     assert how == "huge" or not store.live(tmp_path / "live")
     never_ending(result / "raw" / mixed_key(folder), how)

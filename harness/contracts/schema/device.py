@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mixmark.harness.contracts.device_ids import host_of, local, meet, piece
+from mixmark.harness.contracts.text import Label, Sentence
 
 
 class Fact(BaseModel):
@@ -49,7 +50,7 @@ HOST_PROCESSOR = "cpu:0"
 """The `Device.id` of the host's processor, even if no adapter reaches it."""
 HOST_NAME = r"[a-z0-9][a-z0-9-]{0,31}"
 """The pattern of a host's name."""
-DEVICE_ID = rf"({HOST_NAME}/)?[a-z0-9]+:[A-Za-z0-9._-]+"
+DEVICE_ID = rf"({HOST_NAME}/)?[a-z0-9]{{1,32}}:[A-Za-z0-9._-]{{1,120}}"
 PART = re.compile(rf"{DEVICE_ID}(/\d{{1,4}}-of-[1-9]\d{{0,3}})?")
 """A name of silicon in `Device.parts`: a device's id, or a piece of it, such as `gpu:0/2-of-7`."""
 
@@ -62,25 +63,25 @@ class Device(Fact):
     kind: Literal["cpu", "gpu", "npu", "asic", "simulated"]
     """`simulated` is a software driver that computes on the host's processor. It is measured and shown, but a mixed run
     with it has no score, because no silicon has its speed."""
-    name: str = ""
+    name: Label = ""
     """The maker's name; for a group, the name of one of its parts."""
-    parts: tuple[str, ...] = ()
+    parts: tuple[Label, ...] = ()
     """The silicon of a group, such as the ids of four GPUs, or of a slice, such as `gpu:<uuid>/2-of-7`. A mix uses each
     part once. Empty if the device is the part that its id names."""
-    memory_pool: str
+    memory_pool: Label
     """Devices with the same pool share memory; the host's pool is `host`. A group of devices with separate memories has
     a separate pool."""
     memory_bytes: int | None = Field(default=None, gt=0)
     precisions: tuple[Precision, ...] = ()
     """The precisions that the device computes natively through this adapter, best first."""
-    precisions_by_suite: dict[str, tuple[Precision, ...]] = {}
+    precisions_by_suite: dict[Label, tuple[Precision, ...]] = {}
     """The precisions of single suites, if they differ from `precisions`. An empty tuple if the device cannot run the
     suite."""
-    slice_of: str | None = None
+    slice_of: Label | None = None
     """The whole device of a slice. An adapter receives the whole device, in a process pinned to `cores`."""
     cores: tuple[int, ...] = ()
     """The hardware threads of a slice, as the operating system numbers them."""
-    hosted: str = ""
+    hosted: Label = ""
     """The model of a hosted service. The service has other weights, so its outputs cannot be audited and count in no
     score. Empty if the device runs the suite's network."""
 
@@ -147,16 +148,16 @@ class Device(Fact):
 class Route(Fact):
     """A suite on a device by an adapter in a precision."""
 
-    suite: str
+    suite: Label
     tier: Tier
-    suite_version: str
-    device: str
-    adapter: str
+    suite_version: Label
+    device: Label
+    adapter: Label
     precision: Precision
-    options: dict[str, str] = {}
+    options: dict[Label, Sentence] = {}
     """The adapter's options, as configured."""
-    suite_options: dict[str, str] = {}
-    weights: str = "synthetic"
+    suite_options: dict[Label, Sentence] = {}
+    weights: Label = "synthetic"
     """`synthetic`, the name and hash of a checkpoint, or `hosted: ` and the model of a service."""
 
     @property

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, JsonValue, model_validator
 
 from mixmark.harness.contracts.schema.device import Fact, Precision, Route, ScenarioName, Tier
+from mixmark.harness.contracts.text import Key, Label
 
 F = TypeVar("F", bound=Fact)
 Purpose = Literal[
@@ -40,7 +41,7 @@ class LatencyLimits(Fact):
     per_unit_ns: int | None = Field(default=None, gt=0)
     """The limit for the mean time between units of a feed: an LLM's time per output token."""
     total_ns: int | None = Field(default=None, gt=0)
-    source: str
+    source: Label
 
 
 class Limits(Fact):
@@ -67,7 +68,7 @@ class Limits(Fact):
 class Share(Fact):
     """One suite of a task."""
 
-    key: str = Field(pattern=r"^[a-z0-9.-]+$")
+    key: Key
     """The key of the share's record."""
     route: Route
     scenario: ScenarioName
@@ -83,7 +84,7 @@ class Share(Fact):
 class Task(Fact):
     """A device and its shares of the work. Each adapter of the shares is one worker process."""
 
-    device: str
+    device: Label
     shares: tuple[Share, ...] = Field(min_length=1)
 
 
@@ -94,14 +95,14 @@ BY_PLAN = "plan"
 class Phase(Fact):
     """Tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 
-    name: str = Field(pattern=r"^[a-z0-9.-]+$")
+    name: Key
     purpose: Purpose
     tasks: tuple[Task, ...] = Field(min_length=1)
     placement: Placement | None = None
     """The plan of a phase with a mix. None if the phase has no mix."""
-    experiment: str = ""
+    experiment: Label = ""
     """The experiment that the phase belongs to. Empty if it belongs to none."""
-    facts: dict[str, JsonValue] = {}
+    facts: dict[Label, JsonValue] = {}
     """What the experiment keeps of the phase."""
 
     @property
@@ -145,11 +146,11 @@ class Mix(Fact):
     """A bundle of work. A published mix is named by its tier and a number, with `broad` between them if it
     has all suites, and never changes."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,199}$")
     tier: Tier
-    units: dict[str, float] = Field(min_length=1)
+    units: dict[Label, float] = Field(min_length=1)
     """m_w: the number of units of each suite in one mix."""
-    limits: dict[str, ServiceLimits] = {}
+    limits: dict[Label, ServiceLimits] = {}
     nominal_flops_per_s: float | None = Field(default=None, gt=0)
     """The speed of the nominal device, on which each suite's part takes a quarter of a second. None if the units were
     not derived from a nominal device."""
@@ -172,9 +173,9 @@ class Mix(Fact):
 class Rate(Fact):
     """The rate, power and memory of a route, from its solo phase."""
 
-    suite: str
-    device: str
-    adapter: str
+    suite: Label
+    device: Label
+    adapter: Label
     precision: Precision
     batch: int = Field(gt=0)
     units_per_s: float = Field(gt=0)
@@ -199,26 +200,26 @@ class Placement(Fact):
     objective: Literal["throughput", "efficiency"]
     rates: tuple[Rate, ...]
     """The rates that the plan could choose from, one for each suite on each device."""
-    fractions: dict[str, dict[str, float]]
+    fractions: dict[Label, dict[Label, float]]
     """x[suite][device]: the fraction of the device's time for the suite."""
     mixes_per_s: float = Field(ge=0)
     """The mixes per second that the plan predicts."""
     bound_per_s: float = Field(gt=0)
     """λ*: the highest rate of any plan at these rates, regardless of memory and the objective."""
-    bound_fractions: dict[str, dict[str, float]]
+    bound_fractions: dict[Label, dict[Label, float]]
     """x[suite][device] of a plan that reaches the bound."""
-    suite_prices: dict[str, float]
+    suite_prices: dict[Label, float]
     """v_w: the dual value of a unit of each suite; Σ m_w v_w = 1."""
-    device_prices: dict[str, float]
+    device_prices: dict[Label, float]
     """u: the dual value of the time of each device, or of devices that share silicon, `gpu:0 or gpu:pair`. The values
     that name device d add up to at least r[w,d] v_w, and Σ u is the bound."""
     watts: float | None = None
     """The predicted power of the energy boundary. None if it was not measured."""
-    pool_bytes: dict[str, int] = {}
+    pool_bytes: dict[Label, int] = {}
     """The free memory of each pool: the plan's limit."""
     host_fraction: float = Field(default=0, ge=0)
     """The fraction of every CPU device's time that the host threads of one used accelerator need."""
-    idle_watts: dict[str, float] = {}
+    idle_watts: dict[Label, float] = {}
     """The measured idle power of devices in the boundary."""
     rest_watts: float | None = Field(default=None, ge=0)
     """The power of all parts other than devices. None if the power of the boundary is unknown."""

@@ -12,6 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from mixmark.harness.contracts.schema.device import HOST_PROCESSOR, LARGEST, Fact, Int64s, Route, ScenarioName
 from mixmark.harness.contracts.schema.plan import LatencyLimits
+from mixmark.harness.contracts.text import Key, Label, Sentence
 
 Exemption = Literal["not asked for", "no gate", "hosted"]
 """Why no audit is due: the plan asks for none, the suite has no gate, or a hosted service has weights of its own."""
@@ -110,7 +111,7 @@ class Completions:
 class Gate(Fact):
     """The largest error that an audited feed may have."""
 
-    metric: str
+    metric: Label
     """The name of the error with its unit. The fp32 reference has the error 0; larger is worse."""
     at_most: float = Field(gt=0)
     samples: int = Field(default=1, gt=0)
@@ -123,7 +124,7 @@ class Cost(Fact):
     The costs of a feed are in the order of its yields, such as prefill for 1 yield and decode for 127 yields.
     """
 
-    name: str
+    name: Label
     flops: float = Field(ge=0)
     """Floating-point operations; a multiplication and an addition are two."""
     bytes: float = Field(ge=0)
@@ -176,8 +177,8 @@ class Failure(Fact):
         "no result",
     ]
     """How the measurement failed. A `refused` or `unsupported` measurement was not attempted."""
-    message: str
-    hint: str = ""
+    message: Sentence
+    hint: Sentence = ""
     """What the reader can do, or which log says more, and its last line."""
 
     @property
@@ -208,7 +209,7 @@ PROTECTIVE: tuple[ClockReason, ...] = (
 class AcceleratorConditions(Fact):
     """An accelerator at the end of an interval, as its vendor's watcher reports it. None if a value is not reported."""
 
-    id: str
+    id: Label
     """The device's id, `gpu:<uuid>`."""
     reasons: tuple[ClockReason, ...] | None = None
     """Why the clock is not higher."""
@@ -235,18 +236,18 @@ class Audit(Fact):
     """The serial numbers of the audited feeds, from 0 in the order of generation."""
     values: tuple[float, ...] = ()
     """The error of each audited feed, in the gate's metric."""
-    device: str = HOST_PROCESSOR
+    device: Label = HOST_PROCESSOR
     """The device on which the reference ran."""
     disagreement: float | None = Field(default=None, ge=0)
     """The difference of the first feed's error from its error against a reference on the CPU. None if the reference ran
     on the CPU."""
     elapsed_ns: int = Field(default=0, ge=0)
-    problem: str = ""
+    problem: Sentence = ""
     """Why an output could not be compared; empty if all outputs were compared."""
-    sha256: str = ""
+    sha256: Label = ""
     """The hash of the file of the audited outputs; before the draw, of all outputs that were kept. Empty if there is
     none."""
-    software: dict[str, str] = {}
+    software: dict[Label, Label] = {}
     """The versions of Python, numpy and torch of the auditor's process."""
 
     @property
@@ -337,8 +338,8 @@ class Conditions(Fact):
 class Found(Fact):
     """Something that an experiment found out before the first phase."""
 
-    experiment: str
-    facts: dict[str, JsonValue]
+    experiment: Label
+    facts: dict[Label, JsonValue]
 
 
 class Absent(Fact):
@@ -347,10 +348,10 @@ class Absent(Fact):
     kind: str = Field(pattern=r"^[a-z]+$", max_length=40)
     """`adapter`, `device`, `meter`, `watcher`, `suite`, `weights`, `mix`, `configuration`, `host`, or a word of an
     experiment."""
-    name: str
+    name: Label
     """The name of the adapter, device or other thing. A section of mixmark.toml has its name in the file."""
-    reason: str
-    covers: tuple[str, ...] = ()
+    reason: Sentence
+    covers: tuple[Label, ...] = ()
     """The devices and parts that an unreadable energy source would cover. The energy boundary `devices` has no joules
     if no other source covers these devices."""
 
@@ -364,16 +365,16 @@ class Absent(Fact):
 class Record(Fact):
     """The outcome of one share of one task: completions or an error, never both."""
 
-    key: str = Field(pattern=r"^[a-z0-9.-]+$")
+    key: Key
     """The record's name, unique in the run, and the stem of its raw file."""
-    phase: str
+    phase: Key
     route: Route
     scenario: ScenarioName
-    unit: str
+    unit: Label
     batch: int | None = Field(default=None, gt=0)
     costs: tuple[Cost, ...] = ()
     """The costs of one feed, in the order of its yields."""
-    facts: dict[str, str] = {}
+    facts: dict[Label, Sentence] = {}
     """What ran where, as the adapter reports it."""
     concurrency: int = Field(default=1, gt=0)
     """The number of feeds that the runner may have in flight, except in single-stream."""
@@ -421,14 +422,14 @@ class Record(Fact):
     """The audit of the outputs. None if there was no audit; `exempt` or `unaudited` is then the reason."""
     exempt: Exemption | None = None
     """Why no audit was due. None if one was."""
-    unaudited: str = ""
+    unaudited: Sentence = ""
     """Why an audit that was due could not be made, in words. Empty if it was made, or if the run ended before it."""
     conditions: tuple[Conditions, ...] = ()
     """The canary before the workers started, the blocks during the measurement, and the canary after the workers had
     ended."""
-    surviving_processes: tuple[str, ...] = ()
+    surviving_processes: tuple[Label, ...] = ()
     """The names of processes that outlived the workers of the phase and were killed."""
-    helper_processes: tuple[str, ...] = ()
+    helper_processes: tuple[Label, ...] = ()
     """The names of the runner's helper processes that no worker started. They are not killed, and their load counts as
     the run's."""
     close_failure: Failure | None = None

@@ -17,6 +17,7 @@ from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.plan import Mix, Phase
 from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
+from mixmark.harness.contracts.text import Key, Label, Sentence
 
 SCHEMA: Literal[10] = 10
 Boundary = Literal["wall", "node", "devices"]
@@ -25,13 +26,13 @@ Boundary = Literal["wall", "node", "devices"]
 class UnitNames(Fact):
     """The words of reports for the unit of a suite and for the times of its units."""
 
-    short: str = Field(min_length=1)
+    short: Label = Field(min_length=1)
     """The unit in a rate: `tok` in 3.96 tok/s. The rate of one that ends with ` s` is shown as × real time."""
-    work: str = Field(min_length=1)
+    work: Label = Field(min_length=1)
     """The units of a mix in a sentence: `LLM tokens`, `images classified`."""
-    first_unit: str = "Time to first unit"
+    first_unit: Label = "Time to first unit"
     """The time from a feed's issue to its first unit, for suites whose feeds yield several times."""
-    per_unit: str = "Time per unit"
+    per_unit: Label = "Time per unit"
     """The mean time of a feed's further units."""
 
 
@@ -41,18 +42,18 @@ class NoiseFloor(Fact):
     fraction: float = Field(ge=0)
     """The 95th percentile of the difference between two measurements: 0.02 is 2 %."""
     tier: Tier
-    created_utc: str
+    created_utc: Label
     """When the self-test began, in UTC."""
 
 
 class SuiteFacts(Fact):
     """A suite that a run could use, disclosed in the result so that reporters need not load the suite."""
 
-    name: str
-    version: str
-    unit: str
+    name: Label
+    version: Label
+    unit: Label
     unit_names: UnitNames
-    continues: str = ""
+    continues: Label = ""
     """The suite whose output it can continue. Empty: none."""
 
 
@@ -70,60 +71,60 @@ class Environment(Fact):
     """The software of an adapter's workers, which may differ from that of the harness's process. The harness computes
     origin, spec, source and sha256 before a worker starts; the workers report the rest."""
 
-    origin: str
+    origin: Label
     """`built in`, the adapter's distribution and version, `command line` or `configuration`. It ends with `another
     interpreter` if the configuration names an interpreter: what runs there is that interpreter's word."""
-    spec: str
+    spec: Label
     """The adapter's class, as `module:Class` or `file.py:Class`, without a folder. Empty: not found in the other
     interpreter."""
-    source: str = ""
+    source: Label = ""
     """The file that `sha256` was computed from: the RECORD of the distribution, which lists all files by hash, or the
     module's file. Empty if no file was found, and for an adapter of Mixmark, whose files `Result.code` lists."""
-    sha256: str = ""
+    sha256: Label = ""
     """The SHA-256 of the source."""
-    python: str
-    mixmark: str
-    packages: dict[str, str] = {}
-    vendor: dict[str, str] = {}
+    python: Label
+    mixmark: Label
+    packages: dict[Label, Label] = {}
+    vendor: dict[Label, Label] = {}
     """Versions of drivers, firmware and runtimes that the adapter disclosed."""
 
 
 class System(Fact):
     """The machine, its software and its settings. A value is None if the machine does not report it."""
 
-    cpu_model: str | None
+    cpu_model: Label | None
     cpu_cores: int | None
     cpu_threads: int | None
     cpu_quota: float | None = None
     """The CPU time that the control groups of the run may use, in CPUs, if that is less than its hardware threads
     have. None if there is no such quota."""
-    cpu_flags: tuple[str, ...] = ()
+    cpu_flags: tuple[Label, ...] = ()
     """The instruction-set extensions that affect the speed of the suites."""
-    microcode: str | None
-    firmware: str | None
-    governor: str | None
+    microcode: Label | None
+    firmware: Label | None
+    governor: Label | None
     power_source: PowerSource | None = None
     """What supplied the machine when the run began."""
-    power_profile: str | None = None
+    power_profile: Label | None = None
     """The platform's power profile, as `low-power`, or else the processor's energy preference, as `balance_power`."""
     clock_max_mhz: float | None
     memory_bytes: int | None
     swap_bytes: int | None
-    caches: dict[str, str] = {}
-    kernel: str
-    operating_system: str | None
-    virtualization: str | None
-    container: str | None
-    cgroup_limits: dict[str, str] = {}
-    accelerators: tuple[dict[str, str], ...] = ()
+    caches: dict[Label, Label] = {}
+    kernel: Label
+    operating_system: Label | None
+    virtualization: Label | None
+    container: Label | None
+    cgroup_limits: dict[Label, Label] = {}
+    accelerators: tuple[dict[Label, Label], ...] = ()
     """Model, driver, firmware, power limit and clocks per device, as its vendor's library reports them."""
-    python: str
-    packages: dict[str, str] = {}
+    python: Label
+    packages: dict[Label, Label] = {}
     """The packages of the harness's process. `Result.environments` has the packages of each adapter."""
-    environment: dict[str, str] = {}
+    environment: dict[Label, Label] = {}
     """The environment variables of a fixed list."""
-    mixmark: str
-    git_commit: str | None
+    mixmark: Label
+    git_commit: Label | None
 
     @property
     def quota_in_words(self) -> str | None:
@@ -166,7 +167,7 @@ class Clock(Fact):
 class Connection(Fact):
     """The connection between the leading host and another host during a phase."""
 
-    phase: str = Field(pattern=r"^[a-z0-9.-]+$")
+    phase: Key
     host: str = Field(pattern=f"^{HOST_NAME}$")
     """The name of the other host."""
     clock: Clock
@@ -209,9 +210,9 @@ Finding.model_rebuild()
 class Domain(Fact):
     """A source of energy or power readings, and its coverage."""
 
-    id: str = Field(pattern=r"^[A-Za-z0-9:._/-]+$")
-    meter: str
-    covers: tuple[str, ...] = Field(min_length=1)
+    id: str = Field(pattern=r"^[A-Za-z0-9:._/-]{1,200}$")
+    meter: Label
+    covers: tuple[Label, ...] = Field(min_length=1)
     """The ids of devices, and names of other parts: `memory`, or `node` for the whole machine."""
     boundary: Boundary
     quantity: Literal["energy", "power"]
@@ -225,9 +226,9 @@ class Domain(Fact):
     """The accuracy that the maker declares: 0.01 is 1 %."""
     supply_watts: float | None = Field(default=None, gt=0)
     """The most that the supply can take, as its user declares: a bound of the readings, and never one of them."""
-    parent: str | None = None
+    parent: Label | None = None
     """The domain that contains this one."""
-    source: str
+    source: Label
     """The interface and its documentation."""
 
     @property
@@ -270,7 +271,7 @@ class Samples:
 class Metering(Fact):
     """The samples of all meters during one phase."""
 
-    phase: str = Field(pattern=r"^[a-z0-9.-]+$")
+    phase: Key
     """The name of the phase, and the stem of the raw file."""
     begin_ns: int
     end_ns: int
@@ -283,9 +284,9 @@ class Metering(Fact):
     none."""
     samples: Annotated[Mapping[str, Samples], SkipValidation, SkipJsonSchema(), Field(exclude=True)] = {}
     """The samples by domain, stored beside result.json as raw/<phase>.energy.npz."""
-    lost: dict[str, str] = {}
+    lost: dict[Label, Sentence] = {}
     """Why a domain could not be read until the end of the phase, by domain."""
-    reading_age_ns: dict[str, int] = {}
+    reading_age_ns: dict[Label, int] = {}
     """The least age of a source's timestamp when its reading was received, by domain."""
 
 
@@ -293,12 +294,12 @@ class Result(Fact):
     """A whole run."""
 
     schema_version: Literal[10] = SCHEMA
-    created_utc: str
+    created_utc: Label
     seed: int | None = Field(default=None, ge=0)
     """The seed that the user gave, which makes all feeds predictable. None if each window drew a seed."""
     tier: Tier
-    preset: str
-    command: tuple[str, ...] = ()
+    preset: Label
+    command: tuple[Sentence, ...] = ()
     bits: WeightClass | None = None
     """The smallest weight class of a route. None if the precisions were given by name."""
     phases: tuple[Phase, ...] = ()
@@ -311,10 +312,10 @@ class Result(Fact):
     hosts: tuple[Hosts, ...] = ()
     """All hosts, if there are several or another machine leads the run. Empty if this machine is the only host."""
     devices: tuple[Device, ...]
-    code: dict[str, str] = {}
+    code: dict[Label, Label] = {}
     """The SHA-256 of each file of Mixmark that measures, by its path (`mixmark/suites/weights.py`), as the run read the
     file before its first plugin ran. All hosts have the same files."""
-    environments: dict[str, Environment] = {}
+    environments: dict[Label, Environment] = {}
     """The software of each adapter's workers, by the name of the adapter; by `host2/torch` for a host whose software
     differs from the first host's."""
     absent: tuple[Absent, ...] = ()
@@ -327,7 +328,7 @@ class Result(Fact):
     """The mix of the run. None if the run has no mixed phase."""
     objective: Literal["throughput", "efficiency"] = "throughput"
     """The objective of the plan of the mixed phases."""
-    experiments: dict[str, dict[str, JsonValue]] = {}
+    experiments: dict[Label, dict[Label, JsonValue]] = {}
     """The experiments that the run was asked for, by their names, with what each keeps of its options."""
     suites: tuple[SuiteFacts, ...] = ()
     """All suites that loaded, also unused ones."""
@@ -341,7 +342,7 @@ class Result(Fact):
     """Whether another process was still running the run when `store.open` read it."""
     finished: bool
     """False if the run was interrupted; `--resume` continues it."""
-    begun: tuple[str, ...] = ()
+    begun: tuple[Key, ...] = ()
     """The phases whose windows were opened, in that order. A phase that was ended before it had a record, and was
     measured again, stands here twice."""
     resumed: tuple[int, ...] = ()
