@@ -15,6 +15,9 @@ def test_help_fits_a_terminal_of_80_columns_and_cuts_nothing(words: str) -> None
     shown = CliRunner().invoke(main, [*words.split(), "--help"], terminal_width=80).stdout
     lines = shown.split("\n\n", 1)[1].splitlines()  # behind the usage, which has its own dots
     assert not [line for line in lines if len(line) > 80 or line.endswith("...")]
+    listed = {line.split()[0] for line in lines if line.startswith("  ")}
+    ways = [name.rpartition(" ") for name, command in commands(main) if not command.hidden]
+    assert listed >= {name for group, _, name in ways if group == words}
 
 
 def test_every_command_has_one_section() -> None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from mixmark.harness.contracts.schema import Completions, Conditions, Device, Finding, Placement, Result
+from mixmark.harness.contracts.schema import (
+    Completions,
+    Conditions,
+    Device,
+    Failure,
+    Finding,
+    Phase,
+    Placement,
+    Result,
+)
+from tests.golden.sample import phase, record
 
 
 def test_a_feed_without_a_yield_is_refused() -> None:
@@ -55,3 +66,20 @@ def test_every_text_of_a_result_has_a_bound() -> None:
     assert Device.model_validate({**device, "name": "é" + "e\u0301" * 3_000_000}).name == "é" * 200
     with pytest.raises(ValidationError, match="pattern"):
         Device.model_validate({**device, "id": "gpu:" + "0" * 121})
+
+
+@pytest.mark.parametrize("purpose", ["solo", "probe", "mixed", "experiment"])
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("experiment", ["", "acme"])
+def test_a_phase_has_a_placement_exactly_if_it_runs_a_mix_and_a_name_exactly_if_it_is_an_experiment(
+    purpose: str, placed: bool, experiment: str
+) -> None:
+    solo = phase(record("a", "llm", "token", error=Failure(kind="raised", message="b"))).model_dump()
+    changed = {
+        "purpose": purpose,
+        "placement": Placement.model_construct() if placed else None,
+        "experiment": experiment,
+    }
+    fits = placed == (purpose in ("mixed", "experiment")) and bool(experiment) == (purpose == "experiment")
+    with nullcontext() if fits else pytest.raises(ValueError, match=f"is {purpose}: "):
+        Phase.model_validate(solo | changed)

@@ -13,11 +13,14 @@ from safetensors.numpy import load_file, save_file
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Route
 from mixmark.harness.contracts.text import unnamed
-from mixmark.harness.machine import setup
+from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES
+from mixmark.harness.machine import processor, setup
 from mixmark.harness.machine.config import AdapterConfig, Config
-from mixmark.harness.machine.setup import Equipment
+from mixmark.harness.machine.setup import Equipment, Suites
 from mixmark.harness.measure.request import RunRequest
 from mixmark.harness.measure.run import prepare
+from mixmark.harness.plan.phases import Target, Workload, solo
+from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from tests.fakes.checkpoints import write_checkpoint
@@ -85,6 +88,30 @@ def test_an_adapter_that_a_wrapper_bends_is_not_the_built_in_one(tmp_path: Path)
     assert bent.vendor == {"bent": "yes"}
     assert bent.origin == "Mixmark of another interpreter"
     assert bent.sha256 == "", "no virtual environment, so nothing is known"
+
+
+@pytest.mark.parametrize(
+    ("caches", "configured", "cache_bytes"),
+    [
+        ({"L2": "1024K", "L3": "32M"}, {}, 32 << 20),
+        ({}, {}, LARGEST_CACHE_BYTES),
+        ({"L3": "32M"}, {"cache_bytes": "4096"}, 4096),
+    ],
+)
+def test_the_probe_of_a_run_gets_the_last_cache_and_the_bits_of_its_precision(
+    monkeypatch: pytest.MonkeyPatch, caches: dict[str, str], configured: dict[str, str], cache_bytes: int
+) -> None:
+    monkeypatch.setattr(processor, "caches", caches.items)
+    llm, probe = Workload("llm", "1", ("single-stream",)), Workload("probe", "1", ("probe",), configured)
+    suites = Suites({}, (llm, probe), {}, {}, ())
+    device = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("int8", "bf16"))
+    phases = solo((Target(device, "torch", {}),), (llm,), "edge", PRESETS["quick"], probe=suites.probe, bits=8)
+    routes = [phase.shares[0].route for phase in phases if phase.purpose == "probe"]
+    assert {(route.precision, *sorted(route.suite_options.items())) for route in routes} == {
+        ("int8", ("bits", "8"), ("cache_bytes", str(cache_bytes))),
+        ("bf16", ("bits", "16"), ("cache_bytes", str(cache_bytes))),
+    }
+    assert replace(suites, workloads=(llm,)).probe is None
 
 
 @pytest.mark.slow

@@ -92,6 +92,7 @@ def test_a_socket_that_cannot_be_read_leaves_the_processor_uncovered(tmp_path: P
     domains, absent = found(root)
     assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",)]
     assert "rapl package-1 (intel-rapl:1)" in absent
+    assert hidden(root) == {"rapl dram": ("memory/1-of-2", "memory/2-of-2")}, "another meter may cover the processor"
 
 
 @pytest.mark.parametrize("name", [None, b"\xff\xfe"])

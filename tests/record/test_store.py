@@ -434,6 +434,17 @@ def packed(header: bytes, values: bytes, pack: int = zipfile.ZIP_STORED) -> byte
     return buffer.getvalue()
 
 
+def with_directory(size_bytes: int) -> bytes:
+    """A zip with a directory of this many bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for left_bytes in range(size_bytes, 0, -(1 << 15)):
+            member = zipfile.ZipInfo(f"{left_bytes:08}")
+            member.comment = bytes(min(left_bytes, 1 << 15) - 46 - len(member.filename))  # 46: the entry itself
+            archive.writestr(member, b"")
+    return buffer.getvalue()
+
+
 PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }  \n"
 
 
@@ -451,6 +462,12 @@ PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1, 3), }  \n"
         (packed(PLAIN + b" " * 20_000, bytes(24)), "is damaged"),
         (packed(PLAIN, bytes(24), zipfile.ZIP_LZMA), "neither stored nor deflated"),
         (packed(PLAIN, bytes(24)) + b"x", "does not end as a raw file does"),
+        (
+            packed(PLAIN, bytes(24))[:-2] + b"\1\0",
+            "its directory is longer than any raw file's",
+        ),  # a comment of one byte
+        (with_directory((1 << 20) + 1000), "its directory is longer than any raw file's"),
+        (with_directory(1 << 20), "it must hold serials"),
         (b"", "does not end as a raw file does"),
     ],
 )
