@@ -4,6 +4,7 @@
 
 --bits 16|8|4: the weight class; by default 16.
 --engines ADAPTER:PRECISION[:OPTION=VALUE …] …: rows of real engines, which the built-in adapters run.
+--on DEVICE: the id of the device of the engines; by default the CPU.
 --only REGEX: only the ways whose names match (`none`: only the engines). --first K: feeds from the K-th on.
 --values FILE: keeps the values of each way in a file, and prints the tables of all values in it, so that a long table
 can be made in pieces.
@@ -88,19 +89,19 @@ BATCH = {"dlrm": 2048, "resnet50": 8}
 """The batch of a feed of a real engine; 1 for other suites. Each unit is compared separately."""
 
 
-def opened(stack: ExitStack, name: str, suite: Suite) -> Runner:
+def opened(stack: ExitStack, name: str, suite: Suite, id: str = CPU.id) -> Runner:
     """name: ADAPTER:PRECISION[:OPTION=VALUE …], with options as in mixmark.toml."""
     adapter, precision, *options = name.split(":")
     loaded = registry.Plugin("adapters", adapter, registry.BUILT_IN["adapters"][adapter], "built in").load()
     engine = cast(Adapter, loaded(dict(option.split("=", 1) for option in options)))
-    device = next(each for each in engine.discover() if each.id == CPU.id)
+    device = next(each for each in engine.discover() if each.id == id)
     return stack.enter_context(engine.open(device, suite, precision, Use.of("single-stream")))
 
 
-def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[Array, Array]]:
+def answered(suite: Suite, engine: str, seeds: Iterable[int], id: str = CPU.id) -> Iterator[tuple[Array, Array]]:
     """The output and the reference of one feed for each seed."""
     with ExitStack() as stack:
-        runner = opened(stack, engine, suite)
+        runner = opened(stack, engine, suite, id)
         referee = opened(stack, f"{REFERENCE}:fp32", suite.reference())
         for seed in seeds:
             feed = suite.feeds(BATCH.get(suite.name, 1), seed)(0)
@@ -109,13 +110,13 @@ def answered(suite: Suite, engine: str, seeds: Iterable[int]) -> Iterator[tuple[
             yield output, reference
 
 
-def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
+def engine(suite: Suite, name: str, nonces: Iterable[int], id: str = CPU.id) -> Row:
     """A real engine as an honest row. name: as in `opened`."""
     precision = name.split(":")[1]
     gate = suite.gate(precision)
     assert gate, f"{suite.name} has no gate"
     values: list[float] = []
-    for output, reference in answered(suite, name, nonces):
+    for output, reference in answered(suite, name, nonces, id):
         if len(reference) == len(output) + 1:  # each audit compares as many samples as the gate requires
             for start in range(0, len(output), gate.samples):
                 rows = np.r_[start : min(start + gate.samples, len(output))]
@@ -123,7 +124,7 @@ def engine(suite: Suite, name: str, nonces: Iterable[int]) -> Row:
         else:
             values.append(suite.quality(output, reference))
     declared = next((each for each, one in ROUNDINGS.items() if one == precision), "16 bits")
-    return Row(name.replace(":", " "), declared, tuple(values), "the adapter itself")
+    return Row(name.replace(":", " "), declared, tuple(values), f"the adapter itself, on {id}")
 
 
 def kept(file: Path, rows: Iterable[Row]) -> list[Row]:
@@ -148,6 +149,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--engines", nargs="*", default=())
+    parser.add_argument("--on", default=CPU.id)
     parser.add_argument("--values", type=Path)
     parser.add_argument("--weights")
     asked = parser.parse_args()
@@ -162,13 +164,15 @@ def main() -> None:
 
     def measured() -> Iterator[Row]:
         for name in asked.engines:
-            yield engine(suite, name, nonces)
+            yield engine(suite, name, nonces, asked.on)
         if asked.only != "none":
             yield from cheats.values(asked.tier, asked.bits, nonces, re.compile(asked.only).search, **options)
 
     rows = kept(asked.values, measured()) if asked.values else list(measured())
     if all(any(row.honest == honest for row in rows) for honest in (True, False)):
         print(heading(), table(rows, suite), sep="\n\n")
+    else:
+        print(*(f"{row.name} ({row.note}): {row.extreme:.3g}" for row in rows), sep="\n")
 
 
 if __name__ == "__main__":
