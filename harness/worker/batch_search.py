@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -59,6 +60,8 @@ class BatchSearch:
     units: Callable[[int], int | None] = lambda batch: None
     """The units of a feed of a batch size; None if not checked."""
     threads: int = 1
+    pool: Executor | None = None
+    """The issue threads of all turns, see `closed_loop`."""
     ahead: Callable[[int], bool] = lambda batch: False
     """Whether feeds of a batch size are made ahead, see `closed_loop`."""
     on_prepare: Callable[[], None] = lambda: None
@@ -165,6 +168,7 @@ class BatchSearch:
             self.threads,
             new_log=partial(FeedLog, self.units(size)),
             ahead=self.ahead(size),
+            pool=self.pool,
         )
         fastest_ns = int((done.yielded_ns[done.ends - 1] - done.issued_ns).min())
         self._feed_ns[size] = min(fastest_ns, self._feed_ns.get(size, fastest_ns))

@@ -90,6 +90,9 @@ class LoadedSuite:
     device: Device
     threads: int = 1
     """The number of feeds in flight at once."""
+    pool: ThreadPoolExecutor | None = None
+    """The issue threads. An engine may take long for the first feed of each thread (torch 57 ms on an H200: cuDNN's
+    plans are of a thread), so those of the search issue the window's feeds, too."""
     batch: int = 1
     rate_per_s: float | None = None
     feeds: Feeds | None = None
@@ -241,6 +244,7 @@ class AdapterService(AdapterCalls):
     ) -> messages.Prepared:
         loaded = self.loaded[key]
         loaded.threads = Use.of(scenario).in_flight or loaded.runner.concurrency
+        loaded.pool = ThreadPoolExecutor(max(loaded.threads, loaded.runner.concurrency))
         found: batch_search.BatchFound | None = None
         rate_trials: tuple[RateTrial, ...] = ()
         if batch is None:
@@ -251,6 +255,7 @@ class AdapterService(AdapterCalls):
                 lambda: memory.available_bytes() if loaded.device.in_host_memory else None,
                 units=loaded.suite.units,
                 threads=loaded.threads,
+                pool=loaded.pool,
                 ahead=functools.partial(load_generator.made_ahead, loaded.device),
                 on_prepare=lambda: self._stage("preparing a batch size"),
                 on_search=lambda: self._stage("searching the best batch"),
@@ -324,12 +329,19 @@ class AdapterService(AdapterCalls):
         if loaded.rate_per_s is None:
             enough = functools.partial(intervals.enough, limits)
             done = load_generator.closed_loop(
-                loaded.runner, feeds, limits, threads=loaded.threads, enough=enough, new_log=new_log, ahead=loaded.ahead
+                loaded.runner,
+                feeds,
+                limits,
+                threads=loaded.threads,
+                enough=enough,
+                new_log=new_log,
+                ahead=loaded.ahead,
+                pool=loaded.pool,
             )
         else:
             due_ns = arrivals_ns(loaded.rate_per_s)
             done = load_generator.open_loop(
-                loaded.runner, feeds, due_ns, limits, threads=loaded.threads, new_log=new_log
+                loaded.runner, feeds, due_ns, limits, threads=loaded.threads, new_log=new_log, pool=loaded.pool
             )
         self.parent.call(ParentCalls.sealed, key=key, commitment=outputs.commitment if outputs else "")
         with open(out, "wb") as file:
@@ -523,7 +535,13 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
         threads = loaded.runner.concurrency
         try:
             done = load_generator.open_loop(
-                loaded.runner, lambda *_: next(feeds), arrivals, trial, threads=threads, new_log=new_log
+                loaded.runner,
+                lambda *_: next(feeds),
+                arrivals,
+                trial,
+                threads=threads,
+                new_log=new_log,
+                pool=loaded.pool,
             )
         except Overloaded:
             return 0, False

@@ -12,7 +12,7 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -180,6 +180,7 @@ def closed_loop(
     enough: Callable[[Completions], bool] = lambda done: True,
     new_log: Callable[[], FeedLog] = FeedLog,
     ahead: bool = False,
+    pool: Executor | None = None,
 ) -> Completions:
     """The single-stream scenario (one issue thread) and the offline scenario (as many as the runner's concurrency):
     each thread issues its next feed when its last one is finished, until the window of `limits` is over.
@@ -191,6 +192,8 @@ def closed_loop(
     new_log: makes the log of each chain of feeds. ahead: the next feed of each issue thread is made by another thread
     while a feed runs. Its feeds then form two chains that alternate; within a chain a feed follows from the previous
     output. A screening run breaks off the feeds that are still running at `max_ns`. A runner's error passes through.
+
+    pool: has at least one thread for each issue thread; by default they are new.
     """
     now_ns = clock.now_ns
     begin = now_ns()
@@ -230,7 +233,7 @@ def closed_loop(
                     look_ns = int(elapsed * LOOK_GROWTH)
                 waiting.append((log, next_of(log)))
 
-    return _in_threads(issue, [[new_log() for _ in range(chains(ahead))] for _ in range(threads)])
+    return _in_threads(issue, [[new_log() for _ in range(chains(ahead))] for _ in range(threads)], pool)
 
 
 def open_loop(
@@ -240,6 +243,7 @@ def open_loop(
     limits: Limits,
     threads: int = 1,
     new_log: Callable[[], FeedLog] = FeedLog,
+    pool: Executor | None = None,
 ) -> Completions:
     """The server scenario: feeds arrive on a schedule of their own and wait in a queue.
 
@@ -269,7 +273,7 @@ def open_loop(
                 raise Overloaded(f"feed {serial} waited {duration(late)} for its turn: the queue grows")
             log.run(runner, feed, now_ns, begin + due, serial)
 
-    return _in_threads(issue, [[new_log()] for _ in range(threads)])
+    return _in_threads(issue, [[new_log()] for _ in range(threads)], pool)
 
 
 def made_ahead(device: Device, batch: int) -> bool:
@@ -284,15 +288,21 @@ def chains(ahead: bool) -> int:
     return 2 if ahead else 1
 
 
-def _in_threads(issue: Callable[[Sequence[FeedLog]], None], logs: Sequence[Sequence[FeedLog]]) -> Completions:
-    """Runs an issue thread for each group of logs; a single group is run in this thread. Raises the error of the first
-    group that has one."""
+def _in_threads(
+    issue: Callable[[Sequence[FeedLog]], None], logs: Sequence[Sequence[FeedLog]], pool: Executor | None
+) -> Completions:
+    """Runs a thread of the pool for each group of logs; a single group is run in this thread. Raises the error of the
+    first group that has one."""
     if len(logs) == 1:
         issue(logs[0])
-        return merged(log for log in logs[0] if log.ends)
-    with ThreadPoolExecutor(len(logs)) as pool:
-        for _ in pool.map(issue, logs):
-            pass
+    elif pool is None:
+        with ThreadPoolExecutor(len(logs)) as own:
+            return _in_threads(issue, logs, own)
+    else:
+        running = [pool.submit(issue, group) for group in logs]
+        wait(running)
+        for group in running:
+            group.result()
     return merged(log for group in logs for log in group if log.ends)
 
 

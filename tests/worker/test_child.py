@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mixmark.harness.resources import clock
-from mixmark.harness.worker import child
+from mixmark.harness.worker import child, load_generator
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.messages import AdapterCalls, Window
@@ -51,6 +51,24 @@ def test_two_slots_are_two_feeds_in_flight(inline: None, tmp_path: Path) -> None
         measured(acme, tmp_path, scenario="offline")
     done = acme.completions(tmp_path / "stamps.npz")[0]
     assert (done.issued_ns[1:] < done.yielded_ns[done.ends - 1][:-1]).any()
+
+
+def test_the_threads_of_the_search_issue_the_feeds_of_the_window(
+    inline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch took 57 ms for the first feed of each new thread on an H200, and each turn of the search began threads."""
+    threads: set[threading.Thread] = set()
+    run = load_generator.FeedLog.run
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        threads.add(threading.current_thread())
+        return run(*arguments, **more)
+
+    monkeypatch.setattr(load_generator.FeedLog, "run", noted)
+    with worker(tmp_path, "two slots", work_s="0.02") as acme:
+        opened(acme)
+        found = measured(acme, tmp_path, scenario="offline", batch=None)
+    assert found.trials and len(threads) == 2
 
 
 @pytest.mark.parametrize(("mode", "told"), [("no slots", "concurrency 0"), ("endless slots", "concurrency 1000000000")])
