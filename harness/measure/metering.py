@@ -41,7 +41,8 @@ from mixmark.harness.worker.plugin_process import PluginProxy
 INTERVAL_S = 0.1
 ASKING_S = 30.0  # for `domains`: a driver may have to wake, a controller to reply
 PER_AVERAGE = 4  # reads within the time over which a source averages its power
-COUNTING = 0.0025  # of one core, for the counters of one meter: half of judge.rules.quality.METERING
+READING = 0.004  # of one core, for one meter: below judge.rules.quality.METERING. Its counters get what power leaves
+LEAST_COUNTING = 0.001  # of one core, for the counters of a meter whose power takes more than that
 NAME = "meter"
 
 
@@ -156,8 +157,8 @@ class Meters:
         self.close()
 
     def begin(self, paced: bool = True) -> None:
-        """Drops all samples and starts to keep new ones. paced: whether counters are read so seldom that reading them
-        takes at most COUNTING. A counter misses nothing between two reads; power does."""
+        """Drops all samples and starts to keep new ones. paced: whether counters are read so seldom that a meter
+        takes at most READING. A counter misses nothing between two reads; power does."""
         for process in self._processes:
             with suppress(MixmarkError):  # the first read says so
                 process.resume()
@@ -210,7 +211,7 @@ class _Reader(threading.Thread):
         self._meter = meter
         self._domains = {domain.id: domain for domain in domains}
         self._counters = sum(domain.quantity == "energy" for domain in self._domains.values())
-        self._counter_reads = self._counting_ns = 0
+        self._counter_reads = self._counting_ns = self._began_ns = self._passes = 0
         self._paced = True
         self._due: dict[str, int] = {}
         self.lost: dict[str, str] = {}
@@ -270,6 +271,7 @@ class _Reader(threading.Thread):
                             self._counter_reads += 1
                         self._due[domain.id] = passes + self._passes_between_reads(domain)
                 passes += 1
+                self._passes += 1
                 self.cpu_ns = time.thread_time_ns()
                 if finishing:
                     self._state, passes = "resting", 0
@@ -279,7 +281,11 @@ class _Reader(threading.Thread):
     def _passes_between_reads(self, domain: Domain) -> int:
         least_s = (domain.averaging_ns or 0) / 1e9 / PER_AVERAGE
         if self._paced and domain.quantity == "energy":
-            least_s = max(least_s, self._counting_ns / 1e9 / self._counter_reads * self._counters / COUNTING)
+            if not self._passes:
+                self._began_ns = self._cpu_ns() - self._counting_ns  # what it took to start
+            others_ns = self._cpu_ns() - self._counting_ns - self._began_ns
+            left = max(LEAST_COUNTING, READING - others_ns / 1e9 / INTERVAL_S / max(1, self._passes))
+            least_s = max(least_s, self._counting_ns / 1e9 / self._counter_reads * self._counters / left)
         return max(1, round(least_s / INTERVAL_S))
 
     def _cpu_ns(self) -> int:

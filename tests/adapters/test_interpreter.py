@@ -199,7 +199,7 @@ def test_a_meter_is_read_there(
     """Its interpreter has it and this one does not. Whatever it does there costs its own domains only."""
     monkeypatch.setattr(metering, "PATIENCE_S", 1.0)
     monkeypatch.setattr(metering, "INTERVAL_S", 0.01)
-    monkeypatch.setattr(metering, "COUNTING", 1.0)
+    monkeypatch.setattr(metering, "READING", 1.0)
     Path("mixmark.toml").write_text(f'[meter.joules]\npython = "{complete.python}"\nmode = "{mode}"\n')
     config = configuration.load(None)
     plug = Plugin("meters", "plug", "tests.fakes.meters:Plug", "test")

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -35,7 +34,7 @@ NPU = Device(id="npu:acme0", kind="npu", memory_pool="npu:acme0")
 
 @pytest.fixture(autouse=True)
 def _threads_end(jumping_clock: JumpingClock, in_process: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(metering, "COUNTING", 1.0)
+    monkeypatch.setattr(metering, "READING", 1.0)
     yield
     assert not [each for each in threading.enumerate() if each.name == metering.NAME and not each.daemon]
 
@@ -196,13 +195,13 @@ def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> 
 
 
 class Costly:
-    """The meter of an NVIDIA H200: its counter takes 3.5 ms of a core, its power 20 µs. It is the CPU clock, too."""
+    """The meter of an NVIDIA GPU. It is the CPU clock, too."""
 
     name = "costly"
-    takes_ns: ClassVar = {"energy": 3_500_000, "power": 20_000}
 
-    def __init__(self) -> None:
+    def __init__(self, counter_ns: int, power_ns: int) -> None:
         self.cpu_ns = 0
+        self.takes_ns = {"energy": counter_ns, "power": power_ns}
         covers, units = ("gpu:0",), {"energy": "counter", "power": "integrated"}
         self.listed = tuple(
             Domain.model_validate(
@@ -225,12 +224,20 @@ class Costly:
         return self.cpu_ns
 
 
-def test_a_costly_counter_is_read_so_seldom_that_its_reads_take_a_quarter_percent_of_a_core(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("counter_ns", "power_ns", "every_s", "reasons"),
+    [
+        (3_500_000, 20_000, 0.9, ("short window",)),  # as on an H200, alone
+        (5_900_000, 220_000, 3.3, ("window too short",)),  # as on an H100 at work, with the turns of the thread
+    ],
+    ids=["H200", "H100"],
+)
+def test_a_costly_counter_is_read_so_seldom_that_its_meter_stays_below_the_limit(
+    monkeypatch: pytest.MonkeyPatch, counter_ns: int, power_ns: int, every_s: float, reasons: tuple[str, ...]
 ) -> None:
-    """In a minute."""
-    monkeypatch.setattr(metering, "COUNTING", METERING / 2)
-    costly = Costly()
+    """In a minute. On an H100 eight of ten measurements were said to be disturbed by their meter."""
+    monkeypatch.setattr(metering, "READING", 0.8 * METERING)
+    costly = Costly(counter_ns, power_ns)
     monkeypatch.setattr(metering, "time", costly)
     reader = metering._Reader(costly, costly.listed)
     reader.begin()
@@ -240,12 +247,11 @@ def test_a_costly_counter_is_read_so_seldom_that_its_reads_take_a_quarter_percen
     reader.wait()
     reader.end()
     energy, power = (reader.samples()[each.id] for each in costly.listed)
-    assert (len(energy.values), len(power.values)) == (44, 601)
-    assert METERING > reader.cpu_ns / 60e9 == pytest.approx((44 * 3.5 + 601 * 0.02) / 60_000)
-    assert set(np.diff(energy.before_ns[:-1])) == {1_400_000_000}
+    assert len(power.values) == 601
+    assert METERING > reader.cpu_ns / 60e9 == pytest.approx((len(energy.values) * counter_ns + 601 * power_ns) / 60e9)
+    assert np.median(np.diff(energy.before_ns)) == every_s * 1e9
     read = reading(costly.listed[0], energy, BEGIN_NS + 1_000_000_000, BEGIN_NS + 59_000_000_000)
-    assert read.joules == pytest.approx(7.8 * 580, rel=1e-3)
-    assert read.reasons == ("short window",), "41 reads of 1.4 s fit"
+    assert read.reasons == reasons and (read.joules is None or read.joules == pytest.approx(7.8 * 580, rel=1e-3))
 
 
 ACME = f"{Path(__file__).parents[1] / 'fakes' / 'acme.py'}:Acme"
