@@ -1,7 +1,8 @@
 """Watches NVIDIA's GPUs through NVML (package nvidia-ml-py, imported when the watcher is built).
 
-Without a driver it watches nothing. Values that a GPU does not report are left out. It ran once, on an H200 at rest
-and at work; foreign processes, clocks that are held back and MIG were tested on a fake library only.
+Without a driver it watches nothing. Values that a GPU does not report are left out. It ran on an H200 and an H100, at
+rest and at work, and saw the H100's power cap hold it back; foreign processes, other reasons for low clocks and MIG
+were tested on a fake library only.
 """
 
 from __future__ import annotations
