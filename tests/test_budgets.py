@@ -23,7 +23,7 @@ BUDGETS = {
     "adapters": 2070,
     "meters": 630,
     "record": 500,
-    "worker": 2390,
+    "worker": 2415,
     "machine": 1725,
     "measure": 2990,
     "cli": 1317,
