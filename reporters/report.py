@@ -12,6 +12,7 @@ from typing import Literal
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Result, System, digest_of_code
 from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import facts
 from mixmark.reporters import document, experiments, figures, hosts, measurements, pictures, scores, timeline
@@ -52,9 +53,12 @@ def report(assessment: Assessment, depth: Depth) -> Document:
     tier = f"{result.tier} tier{' (never ranked)' if result.tier == 'smoke' else ''}"
     state = "finished" if result.finished else "UNFINISHED"
     about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
-    blocks = [*_brief(assessment, found, depth == "page")]
+    blocks: list[Block] = [Paragraph(found.reason, word=found.verdict, lead=found.advice)]
+    if assessment.contradiction is None:
+        blocks += _brief(assessment, found, depth == "page")
     if depth != "brief":
-        blocks += _full(assessment, depth == "page")
+        whole = assessment.contradiction is None
+        blocks += _full(assessment, depth == "page") if whole else [Bullets([*map(in_full, assessment.findings)])]
     return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)
 
 
@@ -66,7 +70,6 @@ def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Bl
     kwh = ["mixes per kWh"] if assessment.score and assessment.score.mixes_per_kwh else []
     header = ("where it stands", "mixes per hour", *kwh, "beside this one")
     standing = Table("", header, found.standing, text_columns=len(header))
-    yield Paragraph(found.reason, word=found.verdict, lead=found.advice)
     yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
     if is_page:

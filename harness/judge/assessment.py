@@ -207,14 +207,15 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> Evidence:
 
 
 def _rejected(result: Result, contradictions: tuple[Finding, ...]) -> Assessment:
-    """The assessment of a result whose facts cannot all be true: it shows which run of which machine this claims to be,
-    and nothing else of it."""
+    """The assessment of a result whose facts cannot all be true: it shows which run of which machine and
+    devices this claims to be, and nothing else of it."""
     claimed = Result(
         created_utc=result.created_utc,
         tier=result.tier,
         preset=result.preset,
         system=result.system,
-        devices=(),
+        hosts=result.hosts,
+        devices=result.devices,
         records=(),
         finished=result.finished,
     )

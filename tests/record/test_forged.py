@@ -8,7 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,6 +19,8 @@ from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import words
 from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
+from mixmark.reporters.document import Bullets, Paragraph
+from mixmark.reporters.report import Depth, report
 from mixmark.suites.probe import Probe
 from tests.fakes.folders import Maker, forge, write
 
@@ -127,13 +129,20 @@ def test_a_forgery_shows_no_figure(folder: Path, forgery: Callable[[Path], None]
 def test_of_a_forgery_nothing_is_shown_but_which_run_it_claims_to_be(folder: Path) -> None:
     doubled(folder)
     told, shown = store.open(folder), opened(folder).result
-    claimed = {"created_utc", "tier", "preset", "system", "finished"}
-    nothing = Result.model_construct(devices=(), records=())
+    claimed = {"created_utc", "tier", "preset", "system", "hosts", "devices", "finished"}
+    nothing = Result.model_construct(records=())
     hidden = [name for name in Result.model_fields if name not in claimed]
     assert [name for name in hidden if getattr(shown, name) != getattr(nothing, name)] == []
     assert [getattr(shown, name) for name in claimed] == [getattr(told, name) for name in claimed]
     has = {name for name in hidden if getattr(told, name) != getattr(nothing, name)}
-    assert {"records", "phases", "devices", "suites", "environments", "mix"} <= has
+    assert {"records", "phases", "suites", "environments", "mix"} <= has
+    said = [words(finding) for finding in opened(folder).findings]
+    for depth in get_args(Depth):
+        page = report(opened(folder), depth)
+        assert page.title == "Acme Quartz, 16 cores, 32 threads, 64.0 GiB, Acme Topaz"
+        verdict, *reasons = page.blocks
+        assert isinstance(verdict, Paragraph) and (verdict.word, verdict.lead) == ("invalid", "Don't use this")
+        assert reasons == ([] if depth == "brief" else [Bullets(said)])
 
 
 def test_an_unfinished_forgery_is_invalid_too(folder: Path) -> None:
