@@ -20,7 +20,7 @@ BUDGETS = {
     "plugins": 650,
     "plan": 915,
     "judge": 4790,
-    "adapters": 2070,
+    "adapters": 2085,
     "meters": 630,
     "record": 500,
     "worker": 2415,

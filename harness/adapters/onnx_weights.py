@@ -7,7 +7,7 @@ Folding keeps synthetic weights exact (suites/resnet50/calibrate.py). A checkpoi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,19 @@ from mixmark.harness.contracts.protocols import Spec, Weights
 from mixmark.harness.contracts.weights import read_weight
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 Floats = npt.NDArray[np.float32]
+
+
+def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
+    """The nodes of a graph, and behind each the nodes of its bodies: those of If, Loop and Scan read the graph's
+    tensors by name."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from nodes_of(body)
 
 
 def lift(model: ModelProto, tables_only: bool = False) -> list[str]:
@@ -30,7 +40,7 @@ def lift(model: ModelProto, tables_only: bool = False) -> list[str]:
     """
     from onnx import TensorProto, helper
 
-    kept = {name for node in model.graph.node if tables_only and node.op_type != "Gather" for name in node.input}
+    kept = {name for node in nodes_of(model.graph) if tables_only and node.op_type != "Gather" for name in node.input}
     external = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
     lifted = [tensor for tensor in external if tensor.name not in kept]
     model.graph.input.extend(
@@ -91,7 +101,7 @@ def fold(models: Sequence[ModelProto], weights: Weights) -> Folded:
 
     models: all graphs that use these weights. A weight that several nodes use is left as it is.
     """
-    used = Counter(name for model in models for node in model.graph.node for name in node.input)
+    used = Counter(name for model in models for node in nodes_of(model.graph) for name in node.input)
     by_weight: dict[str, Norm] = {}
     by_bias: dict[str, Norm] = {}
     for model in models:
@@ -110,7 +120,7 @@ def fold(models: Sequence[ModelProto], weights: Weights) -> Folded:
             conv.input[:] = [*conv.input[:2], bias]
             conv.output[0] = norm.output[0]
             nodes.remove(norm)
-        read = {name for node in nodes for name in node.input}
+        read = {name for node in nodes_of(model.graph) for name in node.input}
         for tensor in [tensor for tensor in model.graph.initializer if tensor.name not in read]:
             model.graph.initializer.remove(tensor)
     return Folded(weights, by_weight, by_bias)

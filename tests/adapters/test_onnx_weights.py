@@ -57,6 +57,36 @@ def test_what_another_node_uses_is_left_as_it_is() -> None:
     assert [len(each.graph.node) for each in shared] == [2, 2]
 
 
+def branching(tensor: onnx.TensorProto) -> onnx.ModelProto:
+    """A graph that adds a tensor to x if x has a positive sum, and else takes the tensor away: only bodies read it."""
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    bodies = {
+        f"{branch}_branch": helper.make_graph([helper.make_node(of, ["x", tensor.name], ["y"])], branch, [], [y])
+        for branch, of in (("then", "Add"), ("else", "Sub"))
+    }
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Greater", ["sum", "zero"], ["positive"]),
+        helper.make_node("If", ["positive"], ["y"], **bodies),
+    ]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 4])
+    zero = numpy_helper.from_array(np.zeros((), np.float32), "zero")
+    opset = [helper.make_opsetid("", 18)]
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_tensor_value_info("y", 1, ["batch", 4])], [zero, tensor])
+    return helper.make_model(graph, opset_imports=opset)
+
+
+def test_what_only_a_body_of_a_node_reads_stays() -> None:
+    seen = branching(numpy_helper.from_array(np.ones(4, np.float32), "w"))
+    fold([seen], random())
+    assert [each.name for each in seen.graph.initializer] == ["zero", "w"]
+    conv, shared = helper.make_node("Conv", ["x", "w"], ["c"]), model()
+    norm = helper.make_node("BatchNormalization", ["c", *NORM], ["n"])
+    shared.graph.node.extend([conv, norm, seen.graph.node[2]])  # its bodies read w, too
+    fold([shared], random())
+    assert [node.op_type for node in shared.graph.node] == ["Conv", "BatchNormalization", "If"]
+
+
 def test_a_table_that_a_layer_reads_too_stays_a_weight() -> None:
     def weight(name: str) -> onnx.TensorProto:
         place = onnx.StringStringEntryProto(key="location", value="weights.bin")

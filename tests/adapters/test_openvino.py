@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
+from onnx.external_data_helper import set_external_data
 
 from mixmark.harness.adapters import openvino as adapter
 from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.openvino.quantised import unit_of
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported
-from mixmark.harness.contracts.protocols import GraphRunner, Use
+from mixmark.harness.contracts.protocols import Array, Feed, Graph, GraphRunner, Session, Spec, Use
 from mixmark.harness.contracts.schema import weight_class
 from mixmark.suites.diffusion import Diffusion
 from mixmark.suites.llm import Llm
 from mixmark.suites.resnet50 import ResNet50
+from tests.adapters.test_onnx_weights import branching
 from tests.fakes.audits import ALONE, at_most, cpu, judged
-from tests.fakes.toys import Toy, computes_as_torch
+from tests.fakes.toys import Random, Toy, computes_as_torch
 
 pytestmark = pytest.mark.slow
 
@@ -141,6 +144,56 @@ def test_a_graph_that_does_not_compile_is_named(monkeypatch: pytest.MonkeyPatch)
         pytest.raises(MixmarkError, match="compile step for CPU: no kernel"),
     ):
         list(runner(Toy().feeds(1, seed=1)(0)))
+
+
+class Branching(Toy):
+    """A suite with control flow, whose weights lie inside its graph. Of kind `external` its one weight lies beside it,
+    and only bodies of its If read it."""
+
+    external = False
+
+    def graphs(self) -> Mapping[str, Graph]:
+        tensor = numpy_helper.from_array(np.arange(4, dtype=np.float32), "w")
+        if self.external:
+            set_external_data(tensor, "weights.bin")
+        spec = {name: Spec(("batch", 4)) for name in "xy"}
+        made = branching(tensor).SerializeToString
+        return {"branch": Graph({"x": spec["x"]}, {}, {"y": spec["y"]}, lambda: Toy().graphs()["see"].module(), made)}
+
+    def weights(self) -> Random:
+        return Random({"w": Spec((4,))} if self.external else {})
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        yield session.get(session.run("branch", session.put(feed["x"]))[0])
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_suite_with_branches_and_no_weights_beside_its_graph_runs(
+    monkeypatch: pytest.MonkeyPatch, external: bool
+) -> None:
+    monkeypatch.setattr(Branching, "external", external)
+    w = np.arange(4, dtype=np.float32)
+    if external:
+        Branching().weights().read("w", w)
+    for precision in ("fp32", "bf16") if not external else ("fp32",):
+        with OpenVino({}).open(CPU_0, Branching(), precision, ALONE) as runner:
+            for x in (np.ones((2, 4), np.float32), -np.ones((2, 4), np.float32)):
+                (y,) = runner({"x": x})
+                np.testing.assert_allclose(y, x + w if x[0, 0] > 0 else x - w, rtol=1e-2)
+
+
+def test_a_graph_that_openvino_cannot_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import openvino
+
+    def fail(*given: Any) -> None:
+        raise RuntimeError("Exception from src/inference/src/cpp/core.cpp:105:\nno such node\n")
+
+    monkeypatch.setattr(openvino.Core, "read_model", fail)
+    with (
+        pytest.raises(MixmarkError, match="does not read step: no such node"),
+        OpenVino({}).open(CPU_0, Toy(), "fp32", ALONE),
+    ):
+        pass
 
 
 def test_accelerators_have_the_ids_of_their_drivers(monkeypatch: pytest.MonkeyPatch) -> None:

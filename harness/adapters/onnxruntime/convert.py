@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mixmark.harness.adapters.onnx_weights import nodes_of
 from mixmark.harness.adapters.onnxruntime.decoder import decoder, describes_llama
 from mixmark.harness.adapters.onnxruntime.files import GROUP, Files
 from mixmark.harness.contracts.protocols import Suite
@@ -77,7 +78,7 @@ def replace(model: ModelProto, files: Files) -> None:
         else:
             layer = files.integer_linear(node.input[0], key, node.output[0], *node.input[2:])
         model.graph.node[index].CopyFrom(layer)
-    used = {name for node in model.graph.node for name in node.input}
+    used = {name for node in nodes_of(model.graph) for name in node.input}
     for tensor in [tensor for tensor in model.graph.initializer if tensor.name in external]:
         model.graph.initializer.remove(tensor)
         if tensor.name in used:

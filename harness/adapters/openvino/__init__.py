@@ -100,10 +100,10 @@ class _OpenVinoSession:
         names = {name: lift(proto) for name, proto in protos.items()}
         used = {use for name, proto in protos.items() for use in uses(proto) if use[0] in names[name]}
         self._stored = StoredWeights(weights, precision, used, folder / "weights.bin")
-        self._networks = {
-            name: network(self._core, graph, protos[name], names[name], self._stored)
-            for name, graph in self._graphs.items()
-        }
+        self._networks = {}
+        for name, graph in self._graphs.items():
+            with _in_a_sentence(f"read {name}"):
+                self._networks[name] = network(self._core, graph, protos[name], names[name], self._stored)
         self._compiled: dict[str, list[_Compiled]] = {name: [] for name in self._graphs}
         """Each graph's compiled shapes, in the order of their last use."""
         self._watched: dict[str, Rounding] = {}
@@ -171,7 +171,7 @@ class _OpenVinoSession:
         model, angles = network.model, network.angles
         shapes = None if key is None else dict(zip(self._graphs[name].inputs, map(list, key), strict=True))
         compiled_angles = None
-        try:
+        with _in_a_sentence(f"compile {name} for {self._place.name}"):
             if angles is not None:
                 angles = reshaped(angles, shapes)
                 shapes = shapes and shapes | {output.get_any_name(): [*output.get_shape()] for output in angles.outputs}
@@ -179,11 +179,6 @@ class _OpenVinoSession:
                 compiled_angles = self._core.compile_model(angles, self._place.name, config)
             with self._stored.shrinking():
                 compiled = self._core.compile_model(reshaped(model, shapes), self._place.name, self._config)
-        except RuntimeError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise MixmarkError(
-                f"openvino does not compile {name} for {self._place.name}: {lines[-1] if lines else 'no reason given'}"
-            ) from error
         self.facts |= _configured(compiled)
         self.facts[f"nodes of {name}"] = _kernels(compiled)
         return _Compiled(key, compiled, compiled_angles, self._stored)
@@ -217,6 +212,16 @@ class _OpenVinoSession:
 
     def get(self, tensor: Array) -> Array:
         return tensor.copy()
+
+
+@contextmanager
+def _in_a_sentence(what: str) -> Iterator[None]:
+    """Turns OpenVINO's error of many lines into one. what: what OpenVINO is about to do."""
+    try:
+        yield
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise MixmarkError(f"openvino does not {what}: {lines[-1] if lines else 'no reason given'}") from error
 
 
 class _Compiled:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mixmark.harness.adapters import lowbit
+from mixmark.harness.adapters.onnx_weights import nodes_of
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Array, Graph, Weights
@@ -92,8 +93,8 @@ class StoredWeights:
                 "free some space, or set TMPDIR to a folder on another disk",
             )
         with path.open("w+b") as file:
-            file.truncate(end)
-            self._map = mmap.mmap(file.fileno(), end)
+            file.truncate(max(end, 1))  # no byte can be mapped of an empty file
+            self._map = mmap.mmap(file.fileno(), max(end, 1))
         path.unlink()
         for name in dict.fromkeys(name for name, _ in sorted(uses)):
             values = read_weight(weights, name)
@@ -187,6 +188,8 @@ def uses(proto: ModelProto) -> list[WeightUse]:
     """The weights among the inputs of a lifted model, with their uses."""
     tables = {node.input[0] for node in proto.graph.node if node.op_type == "Gather"}
     others = {name for node in proto.graph.node for name in node.input[node.op_type == "Gather" :]}
+    bodies = (attribute.g for node in proto.graph.node for attribute in node.attribute)
+    others |= {name for body in bodies for node in nodes_of(body) for name in node.input}
     return [
         (value.name, looked_up)
         for value in proto.graph.input
