@@ -30,7 +30,7 @@ BUDGETS = {
     "reporters": 2070,
     "suites": 2525,
 }
-"""The rooms of the harness, and what else a score needs. Together 23,907 lines."""
+"""The rooms of the harness, and what else a score needs. Together 24,082 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
