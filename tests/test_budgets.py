@@ -27,10 +27,10 @@ BUDGETS = {
     "machine": 1725,
     "measure": 2990,
     "cli": 1317,
-    "reporters": 2070,
+    "reporters": 2075,
     "suites": 2525,
 }
-"""The rooms of the harness, and what else a score needs. Together 24,082 lines."""
+"""The rooms of the harness, and what else a score needs. Together 24,112 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
