@@ -1,8 +1,10 @@
-"""The core imports no capability and names none. That capabilities do not import each other, test_imports shows."""
+"""The core imports no capability and names none. That capabilities import only those that they need, test_imports
+shows."""
 
 from __future__ import annotations
 
 import ast
+import runpy
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -18,7 +20,8 @@ MANIFEST = (ROOT / "harness/plugins/built_in.toml").read_text("utf-8")
 HOMONYMS = {
     "hosts": "facts of a result over several hosts, which the core judges",
     "paths": "of files",
-    "policies": "the kind of plugins, which assign the requests of any experiment",
+    "plan": "of a mix, and the room that makes it",
+    "Planned": "an event of a run: phases were planned",
     "new": "what was not there before",
     "external": "a meter outside the machine",
     "host": "the machine, or one of several",
@@ -45,8 +48,9 @@ def registered(capability: Path, manifest: str = MANIFEST) -> set[str]:
     """The names of a capability: its own, those of its entries in the manifest and of their classes, and the codes of
     its rules. A name that an entry of the core has, too, is the core's."""
     found, of_core = {capability.name}, set[str]()
-    for entries in filter(lambda each: isinstance(each, dict), tomllib.loads(manifest).values()):
-        for name, spec in entries.items():
+    tables = (each for kind, each in tomllib.loads(manifest).items() if kind not in ("with_section", "needs"))
+    for table in tables:
+        for name, spec in table.items():
             module, _, attribute = spec.partition(":")
             if f"{module}.".startswith(f"{PACKAGE}.{capability.name}."):
                 found |= {name, attribute} if attribute[0].isupper() and not attribute.isupper() else {name}
@@ -85,3 +89,9 @@ def test_an_import_and_each_kind_of_name_are_found(tmp_path: Path) -> None:
     assert violations(core, capability, manifest) == {*imported, "acme", "Scales", "scales", "too_heavy", "zinc"}
     other.write_text(f"from {PACKAGE}.acmes import thing\n{{'acmes': 'The scales of acme.'}}\n")
     assert violations(other, capability, manifest) == set()
+
+
+def test_a_capability_is_deleted_with_those_that_need_it() -> None:
+    gone_with = runpy.run_path(str(ROOT / "scripts/without"))["gone_with"]
+    needs = {"b": ["a"], "c": ["b", "x"], "d": ["x"]}
+    assert [gone_with(name, needs) for name in "acdx"] == [{*"abc"}, {"c"}, {"d"}, {*"cdx"}]

@@ -6,7 +6,6 @@
     Session   graphs on an open device: what most vendors write; `GraphRunner` makes a Runner of it
     Meter     names the domains of an energy source and reads their raw samples
     Watcher   describes a vendor's accelerators and reads their state
-    Policy    assigns the requests of a mix to devices
     Format    writes a suite in files that other programs read
     Reporter  writes an assessment as text: in `judge.assessment`
 
@@ -16,8 +15,8 @@ yields, once it holds the array as a plain numpy array on the host.
 These rules hold for all plugins:
 
 - **Processes.** An adapter runs in a worker process, a new one for each phase and each device. The harness generates
-  feeds and audits with separate suite objects, never with the object that it gives to the adapter. A meter, watcher,
-  policy or suite of another package than Mixmark runs in a process of its own, never where Mixmark measures and judges.
+  feeds and audits with separate suite objects, never with the object that it gives to the adapter. A meter, watcher
+  or suite of another package than Mixmark runs in a process of its own, never where Mixmark measures and judges.
 - **Threads.** One thread calls an adapter. If the concurrency of a runner is above 1, as many threads call the runner
   at the same time, and a session must support `put`, `run`, `get` and `state` from all threads.
 - **Errors.** `Unsupported` means that a measurement is not attempted, with the reason; it is no failure. `MemoryError`,
@@ -406,52 +405,6 @@ class Watcher(Protocol):
 
     def close(self) -> None:
         """Releases the vendor's library. It is the last call."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A request that is not assigned to a device."""
-
-    number: int
-    """The serial number, over all suites, from 0, in the order of arrival."""
-    suite: str
-    due_ns: int
-    """The time of arrival, on the clock of `now_ns`."""
-    limit_ns: int | None
-    """The longest response time, from `due_ns`. None if there is no limit."""
-
-
-@dataclass(frozen=True)
-class DeviceLoad:
-    """The requests that a device is working on or has queued."""
-
-    device: str
-    busy_s: float
-    """The time that the device needs for these requests, by its solo rates."""
-    has_room: bool
-    """Whether the device would begin another request at once, or directly after the running one. Without room a new
-    request is queued."""
-
-
-class Policy(Protocol):
-    """Assigns waiting requests to devices.
-
-    A policy is pure: its decision depends only on the waiting requests, the load of each device and the plan, and it
-    reads no clock and no file. The harness calls it after each arrival and each finished request. A decision of 5
-    seconds is a failure.
-    """
-
-    def __init__(self, seconds: Mapping[str, Mapping[str, float]], plan: Mapping[str, Mapping[str, float]]) -> None:
-        """seconds[suite][device]: the time of a request on the device, by its solo rate, for each loaded pair.
-        plan[suite][device]: the fraction of the device's time that the plan of the mix gives to the suite."""
-
-    def choose(
-        self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int
-    ) -> tuple[Request, str] | None:
-        """One of the waiting requests and a device that runs its suite. None if all requests should wait.
-
-        waiting: in the order of their numbers. devices: the devices that have not failed.
-        """
 
 
 class Format(Protocol):

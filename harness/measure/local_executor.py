@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.protocols import Policy
-from mixmark.harness.contracts.schema import HOST_POOL, Device, Int64s, Share
+from mixmark.harness.contracts.schema import HOST_POOL, Device, Share
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import experiments, mixed, solo
-from mixmark.harness.measure.dispatch import Source
 from mixmark.harness.measure.executor import (
     PhaseEvent,
     PhaseFacts,
@@ -26,43 +23,9 @@ from mixmark.harness.measure.executor import (
 from mixmark.harness.measure.experiments import Attendant
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.phase import RESERVE, Part, attend
-from mixmark.harness.measure.request_queue import RequestQueue, Table
-from mixmark.harness.plan.placement import Planner, replanner
-from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.plan.placement import replanner
 from mixmark.harness.resources import memory
-from mixmark.harness.worker.plugin_process import PolicyProcess, end_all, policy_of
-
-
-class OfPolicy(Attendant):
-    """Keeps the process of a policy while a phase is measured."""
-
-    def __init__(self, policy: Callable[[Table, Table], Policy]) -> None:
-        self.policy = policy
-
-    def ready(self, stack: ExitStack, pids: list[int]) -> None:
-        if isinstance(self.policy, PolicyProcess):
-            stack.callback(self.policy.end)
-            pids.append(self.policy.pid)
-
-
-class ServedByPolicy(OfPolicy):
-    """Lets a policy assign the requests of a phase of the mix."""
-
-    def __init__(
-        self,
-        plugin: Plugin,
-        request: PhaseRequest,
-        due_ns: Mapping[str, Int64s] | None = None,
-        units: Mapping[str, int] | None = None,
-    ) -> None:
-        """due_ns, units: see `RequestQueue`. Raises PluginError."""
-        assert request.mix is not None  # its requests are of the mix
-        super().__init__(policy_of(plugin))
-        self._limits = request.mix.limits
-        self._due_ns, self._units = due_ns, units
-
-    def source(self, plan: Planner) -> Source:
-        return partial(RequestQueue, policy=self.policy, limits=self._limits, due_ns=self._due_ns, units=self._units)
+from mixmark.harness.worker.plugin_process import end_all
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 Kind = str
@@ -15,6 +16,10 @@ PACKAGE = Path(__file__).absolute().parents[2]
 _MANIFEST = tomllib.loads((pkgutil.get_data(__package__, "built_in.toml") or b"").decode())
 WITH_SECTION = frozenset(_MANIFEST.pop("with_section"))
 """The adapters that are asked only if mixmark.toml has their section or the command line names them."""
+
+
+NEEDS: Mapping[str, Sequence[str]] = _MANIFEST.pop("needs")
+"""The capabilities that each capability needs."""
 
 
 def _built_in() -> dict[Kind, dict[str, str]]:

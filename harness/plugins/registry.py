@@ -42,7 +42,6 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("infer", "gate", "reference", "quality", "costs"),
     ),
     "formats": ("__call__",),
-    "policies": ("choose",),
     "reporters": ("__call__",),
     "comparisons": ("__call__",),
     "experiments": ("of_run", "of_phase", "of_found"),
@@ -79,6 +78,11 @@ def kind_of(kind: Kind) -> PluginKind:
     return found
 
 
+def members(kind: Kind) -> tuple[str, ...]:
+    """What each plugin of a kind has."""
+    return MEMBERS.get(kind) or kind_of(kind).members
+
+
 @dataclass(frozen=True)
 class Plugin:
     """A plugin that was found, and need not be loaded yet."""
@@ -106,8 +110,7 @@ class Plugin:
             raise PluginError(
                 f"{singular(self.kind)} {self.name} ({self.spec}) does not load: {error_with_line(error)}"
             ) from error
-        members = MEMBERS.get(self.kind) or kind_of(self.kind).members
-        missing = [member for member in members if not hasattr(loaded, member)]
+        missing = [member for member in members(self.kind) if not hasattr(loaded, member)]
         if missing:
             raise PluginError(
                 f"{singular(self.kind)} {self.name} ({self.spec}) lacks {', '.join(missing)}",
@@ -117,7 +120,7 @@ class Plugin:
 
 
 def singular(kind: Kind) -> str:
-    return "policy" if kind == "policies" else kind[:-1]
+    return f"{kind[:-3]}y" if kind.endswith("ies") else kind[:-1]
 
 
 def find(kind: Kind, specs: Iterable[str] = ()) -> dict[str, Plugin]:

@@ -70,7 +70,6 @@ from mixmark.harness.worker.messages import (
     AdapterCalls,
     MeterCalls,
     ParentCalls,
-    PolicyCalls,
     SuiteCalls,
     WatcherCalls,
 )
@@ -573,7 +572,6 @@ def _die_with_parent() -> None:
 SERVED: Mapping[Kind, tuple[type, Callable[[messages.Setup, Channel], object]]] = {
     "adapters": (AdapterCalls, AdapterService),
     "meters": (MeterCalls, services.PluginService),
-    "policies": (PolicyCalls, services.PolicyService),
     "watchers": (WatcherCalls, services.PluginService),
     "suites": (SuiteCalls, services.SuiteService),
 }

@@ -20,7 +20,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import DeviceLoad, Meter, Request, Watcher
+from mixmark.harness.contracts.protocols import Meter, Watcher
 from mixmark.harness.contracts.schema import (
     Cost,
     Device,
@@ -311,20 +311,6 @@ class MeterCalls(PluginCalls, Meter, Protocol):
 
 class WatcherCalls(PluginCalls, Watcher, Protocol):
     """The methods of the protocol."""
-
-
-class PolicyCalls(Protocol):
-    def load(self) -> None:
-        """Loads the class."""
-
-    def construct(self, *, seconds: dict[str, dict[str, float]], plan: dict[str, dict[str, float]]) -> None:
-        """Constructs the policy of a phase."""
-
-    def choose(
-        self, *, arrived: tuple[Request, ...], gone: tuple[int, ...], devices: tuple[DeviceLoad, ...], now_ns: int
-    ) -> tuple[int, str] | None:
-        """The number of a waiting request and a device. arrived, gone: the requests that wait since the last call, and
-        the numbers of those that no longer wait."""
 
 
 class SuiteDescription(Message):

@@ -27,9 +27,6 @@ import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import (
-    DeviceLoad,
-    Policy,
-    Request,
     Watcher,
 )
 from mixmark.harness.contracts.schema import (
@@ -38,7 +35,6 @@ from mixmark.harness.contracts.schema import (
     LatencyLimits,
     Precision,
 )
-from mixmark.harness.plan.policies import Seconds
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources.psutils import UNKNOWN
@@ -47,7 +43,6 @@ from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
 from mixmark.harness.worker.messages import (
     PluginCalls,
-    PolicyCalls,
     SuiteCalls,
     SuiteChoice,
     SuiteDescription,
@@ -56,7 +51,6 @@ from mixmark.harness.worker.messages import (
 from mixmark.harness.worker.services import described
 
 LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk
-CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
 CHECKPOINT_S = 3600.0  # to read one from a folder on a network
 WATCHING_S = 60.0  # a watcher's caller gives up before
 LONGEST_BYTES = 1 << 20  # of a line from a plugin: to parse a longer one would stop this process for long
@@ -213,37 +207,6 @@ class PluginProxy(PluginProcess):
         return lambda *values: self.call(method, self._limits_s[name], **dict(zip(parameters, values, strict=True)))
 
 
-class PolicyProcess(PluginProcess):
-    """A policy, as `protocols.Policy` describes it. To call it constructs the policy. Raises PluginError."""
-
-    def __init__(self, plugin: Plugin) -> None:
-        super().__init__(plugin)
-        self.load(PolicyCalls.load)
-
-    def __call__(self, seconds: Seconds, plan: Seconds) -> PolicyProcess:
-        tables = ({suite: dict(row) for suite, row in table.items()} for table in (seconds, plan))
-        self.call(PolicyCalls.construct, LOADING_S, seconds=next(tables), plan=next(tables))
-        self._waiting: Mapping[int, Request] = {}
-        """The requests that wait as far as the process knows, by number."""
-        return self
-
-    def choose(
-        self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int
-    ) -> tuple[Request, str] | None:
-        known, self._waiting = self._waiting, {request.number: request for request in waiting}
-        arrived = tuple(request for number, request in self._waiting.items() if number not in known)
-        gone = tuple(number for number in known if number not in self._waiting)
-        choice = self.call(
-            PolicyCalls.choose, CHOOSING_S, arrived=arrived, gone=gone, devices=tuple(devices), now_ns=now_ns
-        )
-        if choice is None:
-            return None
-        number, device = choice
-        if number not in self._waiting:
-            raise MixmarkError(f"it chose request {number}, which does not wait")
-        return self._waiting[number], device
-
-
 class SuiteModel(Protocol):
     """What the process that measures needs of a suite at one tier: a `Suite` without feeds, networks and weights."""
 
@@ -316,12 +279,6 @@ class _RemoteSuite:
 
 SuiteSource = BuiltInSuite | SuiteProcess
 """A suite's class, wherever it is loaded."""
-
-
-def policy_of(plugin: Plugin) -> Callable[[Seconds, Seconds], Policy]:
-    """Constructs the policy. Raises PluginError."""
-    made: Callable[[Seconds, Seconds], Policy] = plugin.load() if plugin.built_in else PolicyProcess(plugin)
-    return made
 
 
 def watcher_of(plugin: Plugin) -> Watcher:

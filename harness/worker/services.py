@@ -1,4 +1,4 @@
-"""What a worker holds if its plugin is no adapter: a meter, a policy, a watcher or a suite.
+"""What a worker holds if its plugin is no adapter: a meter, a watcher or a suite.
 
 Each class serves the calls of its kind by the plugin's own methods. `plugin_process` is the parent's side.
 """
@@ -9,11 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mixmark.harness.contracts.errors import MixmarkError, PluginError
+from mixmark.harness.contracts.errors import PluginError
 from mixmark.harness.contracts.protocols import (
-    DeviceLoad,
-    Policy,
-    Request,
     Suite,
 )
 from mixmark.harness.contracts.schema import (
@@ -27,7 +24,6 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.messages import (
-    PolicyCalls,
     SuiteCalls,
     SuiteChoice,
 )
@@ -71,38 +67,6 @@ class PluginService:
         if not self._built:
             self._built.append(self._class(*self._options))
         return self._built[0]
-
-
-class PolicyService(PolicyCalls):
-    """A policy, and the requests that wait."""
-
-    policy: Policy
-
-    def __init__(self, setup: messages.Setup, parent: object) -> None:
-        self._class = plugin_of(setup).load()
-
-    def load(self) -> None:
-        pass
-
-    def construct(self, *, seconds: dict[str, dict[str, float]], plan: dict[str, dict[str, float]]) -> None:
-        self.policy = self._class(seconds, plan)
-        self._waiting: dict[int, Request] = {}
-
-    def choose(
-        self, *, arrived: tuple[Request, ...], gone: tuple[int, ...], devices: tuple[DeviceLoad, ...], now_ns: int
-    ) -> tuple[int, str] | None:
-        for number in gone:
-            del self._waiting[number]
-        for request in arrived:
-            self._waiting[request.number] = request
-        waiting = tuple(self._waiting[number] for number in sorted(self._waiting))
-        choice: object = self.policy.choose(waiting, devices, now_ns)
-        match choice:
-            case None:
-                return None
-            case (Request() as request, device):
-                return request.number, str(device)
-        raise MixmarkError(f"it chose {choice!r:.80}, and not a request and a device")
 
 
 class SuiteService(SuiteCalls):

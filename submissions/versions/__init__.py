@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.plugins.registry import BUILT_IN
+from mixmark.harness.plugins.manifest import BUILT_IN, NEEDS
 
 FOLDER = Path(__file__).parent
 CAPABILITIES = ("mixmark", "harness", "capabilities")
@@ -42,7 +42,8 @@ def lists(code: Container[str], spec: str) -> bool:
 
 
 def _used(result: Result) -> Iterator[str | None]:
-    """The capabilities whose adapters, suites, meters, experiments or executors a result used."""
+    """The capabilities whose adapters, suites, meters, experiments or executors a result used, and those that they
+    need."""
     routes = [share.route for phase in result.phases for task in phase.tasks for share in task.shares]
     names = {
         "suites": {route.suite for route in routes},
@@ -52,7 +53,8 @@ def _used(result: Result) -> Iterator[str | None]:
     }
     specs = [spec for kind, used in names.items() for name, spec in BUILT_IN[kind].items() if name in used]
     specs += [environment.spec for route in routes if (environment := result.environment_of(route))]
-    yield from map(_capability, map(_module, specs))
+    for capability in map(_capability, map(_module, specs)):
+        yield from (capability, *NEEDS.get(capability or "", ()))
 
 
 def _module(spec: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mixmark import Absent, AcceleratorState, Check, Device, Domain, Sample
-from mixmark.harness.contracts.protocols import DeviceLoad, Request
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.worker.messages import OutputsCompared
 from tests.fakes.null import Null
@@ -36,17 +35,6 @@ class Meter:
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         return ()
-
-
-class Policy:
-    def __init__(self, seconds: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
-        self.seconds = seconds
-
-    def choose(
-        self, waiting: Sequence[Request], devices: Sequence[DeviceLoad], now_ns: int
-    ) -> tuple[Request, str] | None:
-        able = (each.device for each in devices if each.device in self.seconds[waiting[0].suite])
-        return waiting[0], next(able, PID)
 
 
 class Watcher:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import DeviceLoad, Request, Sample
+from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Domain, Failure, Trial
 from mixmark.harness.worker import calls, messages
-from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls, PolicyCalls
+from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS
 
@@ -31,12 +31,6 @@ PREPARED = messages.Prepared(
 ABSENT = Absent(kind="meter", name="probe 2", reason="not plugged in")
 FED = messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff", carried_ns=5)
 COMPARED = messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"})
-CHOICE: dict[str, Any] = {
-    "arrived": (Request(number=7, suite="a", due_ns=2**60, limit_ns=None),),
-    "gone": (6,),
-    "devices": (DeviceLoad(device="cpu:0", busy_s=1 / 3, has_room=True),),
-    "now_ns": 2**60,
-}
 EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (AdapterCalls, AdapterCalls.prepare, {"scenario": "offline", "batch": None, "seed": 2**62}, PREPARED),
     (AdapterCalls, AdapterCalls.feed, {"serial": 0, "nonce": 1, "take": "a.npy", "give": ""}, FED),
@@ -48,7 +42,6 @@ EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     ),
     (MeterCalls, MeterCalls.domains, {"devices": (DEVICE,)}, (PLUG, ABSENT)),
     (MeterCalls, MeterCalls.read, {"domain": PLUG}, (Sample(0.1 + 0.2), Sample(1e-300, 2**60))),
-    (PolicyCalls, PolicyCalls.choose, CHOICE, (7, "cpu:0")),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),
 ]
 """One call for each kind of value, such as a dataclass, a model and None."""

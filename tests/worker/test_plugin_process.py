@@ -6,27 +6,26 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import psutil
 import pytest
 
-from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported
-from mixmark.harness.contracts.protocols import DeviceLoad, Request, Watcher
+from mixmark.harness.contracts.errors import PluginError, Unsupported
+from mixmark.harness.contracts.protocols import Watcher
 from mixmark.harness.contracts.schema import AcceleratorConditions, Device, Domain
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.measure.audit import Auditor
-from mixmark.harness.measure.local_executor import LocalExecutor, OfPolicy
+from mixmark.harness.measure.local_executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Kind, Plugin
 from mixmark.harness.worker import plugin_process
 from mixmark.harness.worker.messages import MeterCalls, SuiteChoice
-from mixmark.harness.worker.plugin_process import PolicyProcess, policy_of, suite_of, watcher_of
+from mixmark.harness.worker.plugin_process import suite_of, watcher_of
 from mixmark.harness.worker.process import orphans
 from tests.fakes.watchers import ID
 from tests.fakes.workers import FAKES
@@ -35,7 +34,6 @@ from tests.marks import linux
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
-LOADS = (DeviceLoad("cpu:0", 0.0, True),)
 WELL = AcceleratorConditions(id=ID, reasons=("power cap",), clock_mhz=900, foreign_pids=())
 
 
@@ -43,10 +41,6 @@ WELL = AcceleratorConditions(id=ID, reasons=("power cap",), clock_mhz=900, forei
 def _no_suites() -> Iterator[None]:
     yield
     plugin_process.suite_process.cache_clear()
-
-
-def arrived(number: int) -> Request:
-    return Request(number=number, suite="a", due_ns=number, limit_ns=None)
 
 
 def plugin(kind: Kind, name: str, file: str = "intruders.py") -> Plugin:
@@ -67,13 +61,6 @@ def of_a_meter(monkeypatch: pytest.MonkeyPatch) -> str:
         return meters.absent[0].reason
 
 
-def of_a_policy(monkeypatch: pytest.MonkeyPatch) -> str:
-    policy = policy_of(plugin("policies", "Policy"))({"a": {}}, {})
-    choice = policy.choose((arrived(0),), LOADS, 0)
-    assert choice is not None
-    return choice[1]
-
-
 def of_a_watcher(monkeypatch: pytest.MonkeyPatch) -> str:
     with Accelerators({"watcher": plugin("watchers", "Watcher")}) as accelerators:
         assert [each.id for each in accelerators.read(set(), Path("/proc"))] == [str(*children())]
@@ -84,7 +71,7 @@ def of_a_suite(monkeypatch: pytest.MonkeyPatch) -> str:
     return suite_of(plugin("suites", "Suite")).describe().version
 
 
-@pytest.mark.parametrize("where", [of_a_meter, of_a_policy, of_a_watcher, of_a_suite])
+@pytest.mark.parametrize("where", [of_a_meter, of_a_watcher, of_a_suite])
 def test_a_plugin_cannot_replace_the_comparison_of_outputs(
     where: Callable[[pytest.MonkeyPatch], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,80 +149,14 @@ def test_what_a_plugin_starts_and_leaves_behind_is_counted_and_is_not_the_runs_o
 
 
 def test_built_in_plugins_run_here() -> None:
-    names = ("policies", "greedy"), ("watchers", "nvidia"), ("suites", "llm")
+    names = ("watchers", "nvidia"), ("suites", "llm")
     assert all(registry.find(kind)[name].built_in for kind, name in names)
-    assert policy_of(registry.find("policies")["greedy"]) is registry.find("policies")["greedy"].load()
     assert not psutil.Process().children()
 
 
-@pytest.fixture
-def policy(tmp_path: Path) -> Iterator[Callable[[str], PolicyProcess]]:
-    """Makes a policy with this body of `choose`."""
-    made: list[PolicyProcess] = []
-
-    def make(body: str) -> PolicyProcess:
-        head = "import os, time\nclass Mine:\n  def __init__(self, seconds, plan): self.seconds = seconds\n"
-        source = f"{head}  def choose(self, waiting, devices, now_ns):\n    {body}\n"
-        made.append(PolicyProcess(written(tmp_path, "policies", source)))
-        return made[-1]({"a": {"cpu:0": 0.5}}, {})
-
-    yield make
-    for each in made:
-        each.end()
-
-
-def test_a_policy_sees_what_waits_in_the_order_of_arrival(inline: None, policy: Callable[[str], PolicyProcess]) -> None:
-    chosen = policy("return waiting[-1], f'{[each.number for each in waiting]} {self.seconds} {devices[0]} {now_ns}'")
-    for numbers in ((0, 1), (0, 1), (1, 2, 3), (0, 3)):  # the request 0 waits again: its device was lost
-        waiting = tuple(map(arrived, numbers))
-        seen = f"{[*numbers]} { {'a': {'cpu:0': 0.5}} } {LOADS[0]} 5"
-        assert chosen.choose(waiting, LOADS, 5) == (waiting[-1], seen)
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("return None", None),
-        ("raise KeyError('lost my list')", "KeyError: 'lost my list' (mine.py, line 5); see "),
-        ("return 'cpu:0'", "it chose 'cpu:0', and not a request and a device"),
-        ("os._exit(3)", "the worker ended with exit code 3 while calling choose"),
-        ("time.sleep(1000)", "no reply within 0 s while calling choose"),
-        ("from dataclasses import replace; return replace(waiting[0], number=9), 'x'", "it chose request 9, which"),
-    ],
-)
-def test_what_a_policy_does_is_its_own_failure(
-    request: pytest.FixtureRequest,
-    policy: Callable[[str], PolicyProcess],
-    monkeypatch: pytest.MonkeyPatch,
-    body: str,
-    reason: str | None,
-) -> None:
-    if body not in ("os._exit(3)", "time.sleep(1000)"):
-        request.getfixturevalue("inline")
-    chosen = policy(body)
-    monkeypatch.setattr(plugin_process, "CHOOSING_S", 0.4)
-    if reason is None:
-        assert chosen.choose((arrived(0),), LOADS, 0) is None
-        return
-    with pytest.raises(MixmarkError) as failed:
-        chosen.choose((arrived(0),), LOADS, 0)
-    assert str(failed.value).startswith(reason)
-
-
-def test_the_process_of_a_policy_is_the_runs_own_in_the_phase_that_it_serves(
-    policy: Callable[[str], PolicyProcess],
-) -> None:
-    pids: list[int] = []
-    with ExitStack() as stack:
-        OfPolicy(policy("return None")).ready(stack, pids)
-        (pid,) = children()
-        assert pids == [pid]
-    assert not psutil.pid_exists(pid)
-
-
 def test_a_plugin_that_does_not_load_is_named_and_leaves_no_process(tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=r"policy mine \(.*mine.py:Mine\) does not load: ZeroDivisionError"):
-        PolicyProcess(written(tmp_path, "policies", "1 / 0\n"))
+    with pytest.raises(PluginError, match=r"watcher mine \(.*mine.py:Mine\) does not load: ZeroDivisionError"):
+        watcher_of(written(tmp_path, "watchers", "1 / 0\n"))
     assert not psutil.Process().children()
 
 

@@ -13,11 +13,14 @@ import click
 from mixmark.harness.cli.options import CONFIG, JSON, WAIT_IDLE, Check, Placed, timeout
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.contracts.errors import UsageError, explained
+from mixmark.harness.plugins.manifest import BUILT_IN
 
 if TYPE_CHECKING:
     from mixmark.harness.capabilities.kit.report import Report
     from mixmark.harness.contracts.schema import Result
 
+STARTERS = ("session", "runner", "meter", "suite", *(("policy",) if "policies" in BUILT_IN else ()))
+"""The kinds of starter packages. That of policies has its contract in a capability."""
 REPORT = click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Write the report to a file.")
 
 
@@ -108,7 +111,7 @@ def _recorded(report: Report, result: Result | None, redactor: Any) -> str:
 @click.argument("name")
 @click.option(
     "--kind",
-    type=click.Choice(["session", "runner", "meter", "suite", "policy"]),
+    type=click.Choice(STARTERS),
     default="session",
     show_default=True,
     help="What it connects: a compiler or runtime that takes graphs, an engine or a server with a network of its own, "

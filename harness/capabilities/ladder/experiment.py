@@ -13,16 +13,17 @@ from mixmark.harness.capabilities.ladder.load import (
     limits_of,
     load_at,
 )
+from mixmark.harness.capabilities.serving.attendant import ServedByPolicy
+from mixmark.harness.capabilities.serving.contract import BY_PLAN
+from mixmark.harness.capabilities.serving.request_queue import request_units
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import percent
-from mixmark.harness.contracts.schema import BY_PLAN, Absent, Phase, Result
+from mixmark.harness.contracts.schema import Absent, Phase, Result
 from mixmark.harness.judge.mixed_run import HOUR_S, run_of
 from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.measure.experiments import Experiment
-from mixmark.harness.measure.local_executor import ServedByPolicy
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
-from mixmark.harness.measure.request_queue import request_units
 from mixmark.harness.measure.run_state import Outlook, RunState, Steps, absent
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import registry

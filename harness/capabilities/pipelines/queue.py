@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from mixmark.harness.capabilities.pipelines.facts import PipelineWork
-from mixmark.harness.contracts.protocols import DeviceLoad, Request
+from mixmark.harness.capabilities.serving.contract import DeviceLoad, Request
+from mixmark.harness.capabilities.serving.request_queue import RequestQueue, Table
 from mixmark.harness.contracts.schema import Mix, Tier
 from mixmark.harness.measure.dispatch import Handed, Loaded, Source
 from mixmark.harness.measure.experiments import Attendant
-from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan.placement import Planner
 
 

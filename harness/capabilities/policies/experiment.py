@@ -5,17 +5,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from mixmark.harness.capabilities.policies.facts import ByPolicy, Policies
+from mixmark.harness.capabilities.serving.attendant import ServedByPolicy
+from mixmark.harness.capabilities.serving.contract import BY_PLAN
+from mixmark.harness.capabilities.serving.process import policy_of
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
-from mixmark.harness.contracts.schema import BY_PLAN, Phase, Result
+from mixmark.harness.contracts.schema import Phase, Result
 from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.measure.experiments import Experiment
-from mixmark.harness.measure.local_executor import ServedByPolicy
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.run_state import Outlook, RunState
 from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
-from mixmark.harness.worker.plugin_process import policy_of
 
 
 class ComparedPolicies(Experiment):

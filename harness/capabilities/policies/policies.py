@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mixmark.harness.contracts.protocols import DeviceLoad, Request
-from mixmark.harness.plan.policies import Choice, FirstToFinish, Seconds
+from mixmark.harness.capabilities.serving.contract import DeviceLoad, Request
+from mixmark.harness.capabilities.serving.policies import Choice, FirstToFinish, Seconds
 
 
 class RoundRobin:

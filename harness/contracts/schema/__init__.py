@@ -29,7 +29,6 @@ from mixmark.harness.contracts.schema.device import (
     weight_class as weight_class,
 )
 from mixmark.harness.contracts.schema.plan import (
-    BY_PLAN as BY_PLAN,
     MIXES as MIXES,
     LatencyLimits as LatencyLimits,
     Limits as Limits,

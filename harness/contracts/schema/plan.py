@@ -88,10 +88,6 @@ class Task(Fact):
     shares: tuple[Share, ...] = Field(min_length=1)
 
 
-BY_PLAN = "plan"
-"""The name of the policy that the score is measured with."""
-
-
 class Phase(Fact):
     """Tasks that run at the same time. A solo measurement is a phase of one task with one share."""
 

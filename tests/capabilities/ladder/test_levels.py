@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder, requests_ns
+from mixmark.harness.capabilities.ladder.levels import LARGEST_DELAY, Ladder
 from mixmark.harness.capabilities.ladder.load import Load, due_ns, load_at
+from mixmark.harness.capabilities.serving import policies
+from mixmark.harness.capabilities.serving.request_queue import RequestQueue, request_units
+from mixmark.harness.capabilities.serving.responses import requests_ns
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.schema import (
     Absent,
@@ -22,8 +25,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
-from mixmark.harness.measure.request_queue import RequestQueue, request_units
-from mixmark.harness.plan import policies
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import report
 from tests.fakes.machine import (

@@ -6,7 +6,7 @@ from statistics import geometric_mean
 
 import pytest
 
-from bench.policies import by
+from bench.capabilities.policies.gain import by
 from mixmark.harness.capabilities.policies.figures import PolicyRuns
 from mixmark.harness.capabilities.policies.policies import FastestDevice
 from mixmark.harness.judge.assessment import Assessment, judge

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.policies import COMPARED, by
+from bench.capabilities.policies.gain import COMPARED, by
 from mixmark.harness.capabilities.policies import policies
+from mixmark.harness.capabilities.serving.contract import DeviceLoad, Request
+from mixmark.harness.capabilities.serving.policies import Planned
+from mixmark.harness.capabilities.serving.request_queue import STUCK_NS, PolicyFailed, RequestQueue, request_units
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.protocols import DeviceLoad, Request
 from mixmark.harness.contracts.schema import ServiceLimits
 from mixmark.harness.measure.dispatch import Pair
-from mixmark.harness.measure.request_queue import STUCK_NS, PolicyFailed, RequestQueue, request_units
-from mixmark.harness.plan.policies import Planned
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates
 
 DUO: Rates = {("a", "gpu:0"): 10.0, ("a", "cpu:0"): 5.0, ("b", "cpu:0"): 10.0}

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.capabilities.ladder.levels import requests_ns
+from mixmark.harness.capabilities.serving import policies
+from mixmark.harness.capabilities.serving.request_queue import RequestQueue
+from mixmark.harness.capabilities.serving.responses import requests_ns
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Record
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.phase import attend
-from mixmark.harness.measure.request_queue import RequestQueue
-from mixmark.harness.plan import placement, policies
+from mixmark.harness.plan import placement
 from tests.measure.test_mixed import MIX, SECOND, Stage
 
 pytestmark = pytest.mark.usefixtures("inline_workers")

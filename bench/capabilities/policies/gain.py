@@ -1,6 +1,6 @@
 """The gain of placing a mix by the plan: simulated machines of 2 to 4 unlike devices, run by each policy.
 
-Run: python -m bench.policies [MACHINES]    (1000)
+Run: python -m bench.capabilities.policies.gain [MACHINES]    (1000)
 
 Each machine has random rates, up to 100 times apart, and noise of 2 % a feed. The mix is edge-1. Printed is the
 distribution of the plan's mixes per hour over each policy's mixes per hour, in windows of 60 mixes.
@@ -17,9 +17,9 @@ import numpy as np
 
 from bench.dispatch import EDGE_1
 from mixmark.harness.capabilities.policies import policies
-from mixmark.harness.contracts.protocols import Policy
+from mixmark.harness.capabilities.serving.contract import Policy
+from mixmark.harness.capabilities.serving.request_queue import RequestQueue, Table
 from mixmark.harness.measure.dispatch import Source
-from mixmark.harness.measure.request_queue import RequestQueue, Table
 from tests.fakes.machine import Machine, Rates
 
 COMPARED: dict[str, Callable[[Table, Table], Policy]] = {

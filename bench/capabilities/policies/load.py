@@ -1,7 +1,7 @@
 """The cost of serving: a device's throughput with each policy over its throughput with the plan, and arrival delays.
 Greedy is also run in a process of its own, as a policy of another package is.
 
-Run: python -m bench.load [BLOCKS]    (3)
+Run: python -m bench.capabilities.policies.load [BLOCKS]    (3)
 
 The throughput is measured with the onnxruntime adapter and resnet50 at the smoke tier, batch 1, in alternating phases;
 the goal is at least 0.99. The delay is the 99th percentile of the time from a request's due time until the harness
@@ -21,19 +21,18 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from bench.capabilities.policies.gain import COMPARED
 from bench.dispatch import SECONDS, rate_per_s, stand
-from bench.policies import COMPARED
 from mixmark.harness.capabilities.policies import policies
+from mixmark.harness.capabilities.serving.contract import BY_PLAN, DeviceLoad, Policy, Request
+from mixmark.harness.capabilities.serving.process import PolicyProcess
+from mixmark.harness.capabilities.serving.request_queue import RequestQueue, Table
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
-from mixmark.harness.contracts.schema import BY_PLAN
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.phase import attend
-from mixmark.harness.measure.request_queue import RequestQueue, Table
 from mixmark.harness.plan import placement as place
 from mixmark.harness.plan.presets import SECOND
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker.plugin_process import PolicyProcess
 from tests.measure.test_mixed import MIX, Stage
 
 CHOICES = 2000

@@ -1,4 +1,4 @@
-"""Hands out a mix as requests that a policy assigns to devices. This module is pure, as `dispatch` is.
+"""Hands out a mix as requests that a policy assigns to devices. This module is pure, as `measure.dispatch` is.
 
 A request of a suite is the same work on every device: as many units as its largest feed has. A device whose feeds are
 smaller runs several of them for one request.
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from mixmark.harness.capabilities.serving.contract import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.protocols import DeviceLoad, Policy, Request
 from mixmark.harness.contracts.schema import Int64s, ServiceLimits
 from mixmark.harness.measure.dispatch import Handed, Loaded, Tally, WorkSource, most_at_once
 from mixmark.harness.plugins.calls import error_text, error_with_line

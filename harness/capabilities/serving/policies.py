@@ -1,11 +1,10 @@
-"""The policies that assign waiting requests by the plan. The mix of the score is not served but dispatched
-(`measure.dispatch`)."""
+"""The policies that assign waiting requests by the plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mixmark.harness.contracts.protocols import DeviceLoad, Request
+from mixmark.harness.capabilities.serving.contract import DeviceLoad, Request
 
 Seconds = Mapping[str, Mapping[str, float]]
 """The seconds of a request, by suite and device."""
