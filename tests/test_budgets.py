@@ -19,18 +19,18 @@ BUDGETS = {
     "resources": 235,
     "plugins": 560,
     "plan": 885,
-    "judge": 4775,
+    "judge": 4155,
     "adapters": 2085,
     "meters": 630,
     "record": 495,
     "worker": 2345,
-    "machine": 1725,
+    "machine": 1715,
     "measure": 2790,
-    "cli": 1315,
-    "reporters": 2075,
+    "cli": 1195,
+    "reporters": 1865,
     "suites": 2525,
 }
-"""The rooms of the harness, and what else a score needs. Together 23,640 lines."""
+"""The rooms of the harness, and what else a score needs. Together 22,654 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -91,8 +91,8 @@ def check() -> None:
 
 main.place(
     {
-        "Measure": (run.run, run.selftest),
-        "Read results": (results.report, results.compare, results.audit),
+        "Measure": (run.run,),
+        "Read results": (results.report, results.audit),
         "Look at this machine": (devices.devices, meters.meters, devices.suites, devices.doctor),
         "Check and extend": (check,),
     }

@@ -1,4 +1,4 @@
-"""The commands that read result folders: report, audit, compare."""
+"""The commands that read result folders: report, audit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mixmark.harness.cli.options import JSON, Number
+from mixmark.harness.cli.options import JSON
 from mixmark.harness.cli.printing import print_json, print_table
 from mixmark.harness.cli.show import VERBOSE, form_of, print_end, result_or_newest, with_next
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
     from mixmark.harness.contracts.schema import Record
-    from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.reaudit import Repeated
 
 TIMEOUT_S = 600.0  # after which a reference that sends no reply counts as hung
@@ -65,66 +64,6 @@ def report(
     if name in ("console", "full"):
         print_end(assessment, folder)
     sys.exit(code)
-
-
-@click.command()
-@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B [C …]")
-@click.option(
-    "--gate",
-    type=Number(0, 100),
-    metavar="PCT",
-    help="Exit with 1 if a solo measurement of A is proven slower by more than PCT %, or has no figure.",
-)
-@click.option(
-    "--format",
-    "format_",
-    metavar="NAME",
-    help="Form of the comparison: console, markdown, html or json.  [default: console]",
-)
-@JSON
-def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, as_json: bool) -> None:
-    """Compare two or more results, of one machine or of different ones. A is the baseline.
-
-    A, B, … are result folders, or folders that hold several results of one machine and one plan, such as an entry of a
-    board.
-
-    The scores, and the best route of each suite, are shown side by side with their speed relative to A. Each solo
-    measurement that both results hold of the same device model is tested: it is faster or slower if the whole
-    confidence interval of the ratio lies beyond ±δ, same if the interval lies within ±δ, and ambiguous otherwise. δ is
-    the noise floor that `mixmark selftest` measured at this tier, but at least 1 %.
-
-    What cannot be compared is listed with the reason. The exit code is 2 if nothing could be compared, or if --gate
-    found nothing to test. --gate exits with 1 also if a result is invalid, or lacks a measurement of A or failed it,
-    and names what it could not decide.
-
-    \b
-    Examples: mixmark compare results/main results/branch --gate 5
-              mixmark compare results/a results/b results/c --format html > c.html
-    """
-    from mixmark.harness.contracts.errors import UsageError, choose_by_name
-    from mixmark.harness.judge.compare.machines import compare_machines
-    from mixmark.harness.plugins import registry
-
-    if len(results) < 2:
-        raise UsageError("compare needs at least two results", hint="for example: mixmark compare results/a results/b")
-    forms = registry.find("comparisons")
-    (name,) = choose_by_name("format", [form_of(format_, False, as_json)], forms)
-    found = compare_machines([(str(path), _judged(path)) for path in results])
-    lines = [] if gate is None else [*found.gate(gate / 100)]
-    click.echo(forms[name].load()(found), nl=False)  # it may be of another package: all is judged before it runs
-    for _, line in lines:
-        click.echo(f"mixmark: {plain(line)}", err=True)
-    if any(fails for fails, _ in lines):
-        sys.exit(1)
-    if not found.comparable:
-        raise UsageError(
-            "these results have nothing in common to compare", hint="the list of what is not compared says what differs"
-        )
-    if gate is not None and not any(found.verdicts.values()):
-        raise UsageError(
-            "--gate found no solo measurement to test",
-            hint="it tests equal measurements on devices of the same model and settings",
-        )
 
 
 @click.command()
@@ -178,11 +117,3 @@ def _audit_row(audit: Repeated) -> tuple[str, ...]:
         f"{max(audit.values):.3g}" if audit.values else "–",
         plain(audit.problem) or "passes and agrees",
     )
-
-
-def _judged(path: Path) -> list[Assessment]:
-    """The assessment of the result at a path, or of each result in the folders below it, such as an entry's."""
-    from mixmark.harness.machine.suite_claims import judge_stored
-    from mixmark.harness.record import store
-
-    return [judge_stored(store.open(folder)) for folder in store.results_below(path) or store.results_of(path)]

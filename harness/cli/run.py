@@ -1,9 +1,9 @@
-"""The commands that measure: run, selftest."""
+"""The command run."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +23,17 @@ from mixmark.harness.cli.options import (
     arrival_rate,
     timeout,
 )
-from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
+from mixmark.harness.cli.printing import plugins_print_to_stderr
 from mixmark.harness.cli.show import VERBOSE, form_of, print_end, with_next, write_page
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.plan.presets import PRESETS, SELFTEST
+from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.plugins.options import chosen_machines, of_machines
 from mixmark.harness.plugins.options import options as of_plugins
 
 if TYPE_CHECKING:
     from mixmark.harness.cli.progress import Progress
-    from mixmark.harness.contracts.schema import NoiseFloor, Result
+    from mixmark.harness.contracts.schema import Result
     from mixmark.harness.judge.assessment import Assessment
     from mixmark.harness.measure.executor import Executor
 
@@ -200,7 +200,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any)
         stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
         stack.enter_context(plugins_print_to_stderr())
         machine = opened(prepared, stack)
-        result = measure(prepared, machine, _progress)
+        result = measure(prepared, machine, progress)
     interruptible()
     assessment = judge_stored(result, references.published())
     _show(assessment, prepared.folder, form, () if request.resume else sys.argv[1:])  # a resumed run knows its options
@@ -212,102 +212,8 @@ for _options in of_plugins("experiments").values():
     run.params += _options
 
 
-@click.command()
-@click.option(
-    "--suite",
-    "suites",
-    multiple=True,
-    default=["resnet50"],
-    show_default=True,
-    metavar="NAME",
-    help="Measure this suite. Repeatable.",
-)
-@ADAPTER
-@TIER
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Result folder, new or empty.  [default: results/<time>-<tier>-selftest]",
-)
-@WAIT_IDLE
-@CONFIG
-@JSON
-def selftest(
-    suites: tuple[str, ...],
-    adapters: tuple[str, ...],
-    tier: Any,
-    out: Path | None,
-    wait_idle_s: float | None,
-    config: Path | None,
-    as_json: bool,
-) -> None:
-    """Measure the noise floor of this machine, with which `mixmark compare` tells a difference from noise.
-
-    The same measurement is repeated in six pairs, each in a fresh process. The noise floor is the difference that 95 %
-    of the pairs stay within.
-
-    Example: mixmark selftest --adapter onnxruntime
-    """
-    from mixmark.harness.contracts.errors import ResultError
-    from mixmark.harness.judge.assessment import judge
-    from mixmark.harness.judge.compare import solo
-    from mixmark.harness.judge.findings import remedy, words
-    from mixmark.harness.judge.verdict import busy
-    from mixmark.harness.machine import noise_floor
-    from mixmark.harness.measure.benchmark import interruptible
-    from mixmark.harness.measure.request import RunRequest
-    from mixmark.harness.measure.run import measure, opened, prepare
-
-    request = RunRequest(
-        suites=suites,
-        adapters=adapters,
-        tier=tier,
-        scenarios=("single-stream",),
-        runs=2 * solo.LEAST_PAIRS,
-        preset=SELFTEST.name,
-        mix="none",
-        out=out,
-        config=config,
-    )
-    prepared = prepare(request)
-    with reserve(prepared.folder, tier, wait_idle_s), plugins_print_to_stderr(), ExitStack() as stack:
-        result = measure(prepared, opened(prepared, stack), _progress)
-    interruptible()
-    assessment = judge(result)
-    floors = solo.noise_floors(assessment)
-    floor = solo.machine_noise_floor(assessment) if result.finished else None
-    stored = problem = None
-    not_kept = "; ".join(f"{words(each)}: {remedy(each)}" for each in busy(assessment.evidence)[:1])
-    if floor and not not_kept:
-        try:
-            stored = noise_floor.keep(floor)
-        except ResultError as error:
-            problem, not_kept = error, str(error)
-    if as_json:
-        facts = {"tier": tier, "noise_floor": floor and floor.fraction, "by_measurement": floors}
-        kept = {"kept_in": stored and str(stored), "not_kept": not_kept or None}
-        print_json({**facts, **kept, "result": str(prepared.folder)})
-    else:
-        _print_floors(floors, floor, stored, not_kept, prepared.folder)
-    if problem:
-        raise problem
-    sys.exit(assessment.exit_code)
-
-
-def _print_floors(
-    floors: Mapping[str, float | None], floor: NoiseFloor | None, stored: Path | None, not_kept: str, folder: Path
-) -> None:
-    rows = [(name, "–" if value is None else f"{value * 100:.2f} %") for name, value in floors.items()]
-    print_table(("measurement", "95 % of the pairs differ by at most"), rows, "Nothing was measured.")
-    if floor:
-        click.echo(f"\nThe noise floor of the {floor.tier} tier is {floor.fraction * 100:.2f} %.")
-        click.echo(f"It is stored in {stored}." if stored else f"It is not stored: {not_kept}.")
-        click.echo(f"The measurements are in {folder}.")
-    else:
-        click.echo("\nThe noise floor was not measured: six pairs of a measurement must finish.")
-
-
-def _progress(header: Result, executor: Executor) -> Progress:
+def progress(header: Result, executor: Executor) -> Progress:
+    """Shows a run while it goes on."""
     from mixmark.harness.cli.progress import Progress
 
     return Progress(header, executor.metered)

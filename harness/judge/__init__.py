@@ -15,7 +15,6 @@ Each line imports from the lines above it only (tests/judge/test_layers.py):
     rules                         integrity, interference and quality; consistency looks at facts alone
     verdict, references           the result in one word; the scores of other machines
     assessment                    all of these, in order
-    compare                       two assessments, or machines side by side
 
 This file imports none of them, because a worker needs only `statistics`.
 """

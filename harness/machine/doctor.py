@@ -1,27 +1,26 @@
 """Checks what would disturb a measurement on this machine, and names the command that fixes it. It changes nothing.
 
 The checks use the readers of this folder, which also sample the machine during a run. The vendors' watchers add
-checks of their accelerators.
+checks of their accelerators, and capabilities add checks of what they need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Literal, NamedTuple
 
 from mixmark.harness.contracts.numbers import counted, filesize, percent
 from mixmark.harness.contracts.protocols import Check
-from mixmark.harness.contracts.schema import Absent, Conditions, NoiseFloor, System, Tier
-from mixmark.harness.contracts.text import days_between, plain
+from mixmark.harness.contracts.schema import Absent, Conditions, System
 from mixmark.harness.judge.rules import interference
-from mixmark.harness.machine import noise_floor as noise
 from mixmark.harness.machine import other_load, power_supply
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.counters import MachineCounters, between
 from mixmark.harness.machine.disclosure import disclose
+from mixmark.harness.plugins.manifest import BUILT_IN
 from mixmark.harness.resources import clock, cpus
 from mixmark.harness.resources.files import ROOT, line, text
 
@@ -51,12 +50,10 @@ class Inspected:
 def checks(
     root: Path = ROOT,
     wait: Callable[[float], None] = lambda seconds: clock.sleep(seconds),
-    floors: Callable[[], Mapping[Tier, NoiseFloor]] = noise.floors,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> tuple[Check, ...]:
     """All checks, in order; takes `SAMPLE_S`.
 
-    root: the file system to read. wait: passes the sample's seconds. floors: reads the stored noise floors.
+    root: the file system to read. wait: passes the sample's seconds.
     """
     with Accelerators() as watchers:
         machine = MachineCounters(root=root, accelerators=watchers)
@@ -67,9 +64,9 @@ def checks(
         vendors, absent = watchers.checks(), watchers.absent
     return (
         *(Check(name, *find(state)) for name, find in CHECKS.items()),
-        *noise_floor(floors(), now().isoformat(timespec="seconds")),
         *vendors,
         *accelerators(state, absent),
+        *(check for spec in BUILT_IN["checks"].values() for check in resolve_name(spec)()),
     )
 
 
@@ -207,22 +204,6 @@ CHECKS: Mapping[str, Callable[[Inspected], Found]] = {
     "threads": threads,
     "watchable": watchable,
 }
-
-
-def noise_floor(floors: Mapping[Tier, NoiseFloor], now_utc: str) -> Iterator[Check]:
-    """Whether this machine has a noise floor at the edge or server tier, and whether each stored one is recent."""
-    if floors.keys().isdisjoint(("edge", "server")):
-        message = "none was measured, so a comparison of single runs cannot tell a difference from noise"
-        yield Check("noise floor", "warn", message, "mixmark selftest")
-    for tier, floor in floors.items():
-        days = days_between(floor.created_utc, now_utc)
-        age = "on an unknown day" if days is None else f"{counted(days, 'day')} ago"
-        message = f"{percent(floor.fraction)}, measured {age} ({plain(floor.created_utc, 40)})"
-        if days is not None and days <= noise.OLD_DAYS:
-            yield Check(f"noise floor {tier}", "ok", message)
-        else:
-            old = f"{message}: too old (limit {noise.OLD_DAYS} days)"
-            yield Check(f"noise floor {tier}", "warn", old, f"mixmark selftest --tier {tier}")
 
 
 def accelerators(state: Inspected, absent: Iterable[Absent]) -> Iterator[Check]:

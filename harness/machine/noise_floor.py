@@ -19,8 +19,6 @@ from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.machine import processor
 from mixmark.harness.resources import cpus, memory
 
-OLD_DAYS = 30  # updates of the system, dust and seasons change what a machine repeats
-
 
 class _Kept(BaseModel):
     """The content of the file: the latest floor of each tier, and the machine that was measured."""
@@ -59,7 +57,7 @@ def keep(floor: NoiseFloor) -> Path:
 
 
 def floors() -> Mapping[Tier, NoiseFloor]:
-    """The latest floor of each tier that `mixmark selftest` measured on this machine."""
+    """The latest floor of each tier that was measured on this machine."""
     return _read().floors
 
 

@@ -93,14 +93,16 @@ SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # never ranked; the smoke tier shows
 SMOKE_MIX = _limits(0.3, 0, 5, 30, 1, audits=1)
 
 
-SELFTEST = Preset("selftest", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX, bare=True)
-"""Many short measurements, since each has a new process."""
+BARE = Preset("bare", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX, bare=True)
+"""The preset of a capability that measures on its own: many short measurements, since each has a new process."""
 
 
 def of(name: str, tier: str) -> Preset:
-    """The preset of a run, or of `mixmark selftest`. The smoke tier, which is never ranked, shortens it and repeats
-    nothing."""
-    preset = PRESETS.get(name, SELFTEST)
+    """The preset of a run; `BARE` if a capability gave it another name.
+
+    The smoke tier, which is never ranked, shortens it and repeats nothing.
+    """
+    preset = PRESETS.get(name, BARE)
     if tier == "smoke":
         return replace(preset, mix=SMOKE_MIX, repeats=0, confirm=False, idle_s=0.0)
     return preset

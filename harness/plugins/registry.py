@@ -43,13 +43,13 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     ),
     "formats": ("__call__",),
     "reporters": ("__call__",),
-    "comparisons": ("__call__",),
     "experiments": ("of_run", "of_phase", "of_found"),
     "stages": ("name", "asked", "next"),
     "contradictions": ("__call__",),
     "figures": ("__call__",),
     "sections": ("lines", "table", "section"),
     "rules": ("__call__",),
+    "checks": ("__call__",),
     "executors": ("find_devices", "open"),
     "commands": ("name", "callback"),
     "services": ("__call__",),
@@ -62,14 +62,9 @@ class PluginKind:
 
     members: tuple[str, ...]
     """What each plugin of the kind has."""
-    calls: type
-    """The calls that a worker with such a plugin takes."""
-    service: Callable[..., object]
-    """The class that serves them. Arguments: the setup of the worker, and the channel to its parent."""
-
-    @property
-    def served(self) -> tuple[type, Callable[..., object]]:
-        return self.calls, self.service
+    served: tuple[type, Callable[..., object]] | None = None
+    """The calls that a worker with such a plugin takes, and the class that serves them. Its arguments: the setup of the
+    worker, and the channel to its parent. None if a plugin of the kind is called by the command that shows it."""
 
 
 def kind_of(kind: Kind) -> PluginKind:

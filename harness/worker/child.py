@@ -580,7 +580,9 @@ SERVED: Mapping[Kind, tuple[type, Callable[[messages.Setup, Channel], object]]] 
 
 def work(reader: BinaryIO, writer: BinaryIO, setup: messages.Setup) -> None:
     """Serves calls until the parent closes its end. The plugin is loaded at the first call."""
-    interface, make = SERVED.get(setup.kind) or registry.kind_of(setup.kind).served
+    served = SERVED.get(setup.kind) or registry.kind_of(setup.kind).served
+    assert served, f"no process holds {setup.kind}"
+    interface, make = served
     parent = Channel(reader, writer, interface)
     python, packages = messages.python_version(), messages.package_versions()
     hello = messages.Hello(mixmark=VERSION, protocol=messages.PROTOCOL, python=python, packages=packages)

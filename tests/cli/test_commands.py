@@ -135,10 +135,9 @@ def test_a_live_run_has_the_machine_and_its_folder_to_itself(shell: Shell) -> No
     words = ("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke")
     first = shell.start(*words, "--runs", "99", "--out", "out")
     wait_for((shell.folder / "out/journal.jsonl").exists)
-    for refused in (words, ("selftest", "--suite", "null", "--adapter", ACME, "--tier", "smoke")):
-        done = shell(*refused)
-        assert (done.returncode, f"process {first.pid}, since " in done.stderr) == (2, True), done.stderr
-        assert f"which writes to {shell.folder / 'out'}" in done.stderr
+    refused = shell(*words)
+    assert (refused.returncode, f"process {first.pid}, since " in refused.stderr) == (2, True), refused.stderr
+    assert f"which writes to {shell.folder / 'out'}" in refused.stderr
     assert not (shell.folder / "results").exists()
     resumed = shell("run", "--resume", "out", "--adapter", ACME)
     assert (resumed.returncode, "the run in out is still going on" in resumed.stderr) == (2, True)
@@ -155,25 +154,6 @@ def test_a_live_run_has_the_machine_and_its_folder_to_itself(shell: Shell) -> No
     first.communicate(timeout=60)
     assert first.returncode == 130, "as after Ctrl-C"
     assert "Continue it with --resume" in shell("report", "out").stdout
-
-
-@pytest.mark.exhaustive
-def test_selftest_keeps_the_floor_that_compare_uses(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that runs other tests is busy, and then a floor is not stored (test_usage)."""
-    monkeypatch.setattr("mixmark.harness.judge.verdict.busy", lambda _: ())
-    (shell.folder / "mixmark.toml").write_text("[adapter.acme]\nwork_s = 0.02\n")
-    done = shell("selftest", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--json")
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(done.stdout)
-    assert 0 < shown["noise_floor"] < 10
-    assert shown["tier"] == "smoke"
-    kept = json.loads((shell.folder / "data/mixmark/noise-floor.json").read_text())["floors"]
-    assert {tier: each["fraction"] for tier, each in kept.items()} == {"smoke": shown["noise_floor"]}
-    checks = json.loads(shell("doctor", "--json").stdout)["checks"]
-    assert {"noise floor", "noise floor smoke"} <= {each["name"] for each in checks}
-    shell.run()
-    noise_floor = json.loads((shell.folder / "out/result.json").read_text())["noise_floor"]
-    assert noise_floor["fraction"] == shown["noise_floor"]
 
 
 def test_an_interrupt_while_the_command_line_is_imported_is_one_message(tmp_path: Path) -> None:

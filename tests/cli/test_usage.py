@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,10 @@ from click.testing import CliRunner
 
 from mixmark.harness.cli import machine_lock
 from mixmark.harness.cli.commands import main
-from mixmark.harness.contracts.schema import NoiseFloor, Result
 from mixmark.harness.machine import other_load
 from mixmark.harness.measure import metering
 from mixmark.harness.measure.metering import Meters
 from tests.cli.shell import ACME, Shell
-from tests.golden.sample import closed_loop, record, result
-from tests.judge.found import SECOND, block
 
 
 @pytest.fixture
@@ -66,7 +62,6 @@ def test_misuse_is_refused_with_its_reason(shell: Shell, words: list[str], messa
     [
         (("run", "--adapter", "torhc"), "there is no adapter 'torhc'"),
         (("run", "--out", "used"), "used exists and is not an empty folder"),
-        (("selftest", "--out", "used"), "used exists and is not an empty folder"),
     ],
 )
 def test_misuse_is_refused_before_anything_is_waited_for(
@@ -125,43 +120,12 @@ def test_doctor_lists_checks(shell: Shell) -> None:
     assert "governor" in shell("doctor").stdout
 
 
-@pytest.mark.parametrize("command", ["devices", "suites", "run", "report", "doctor", "selftest", "compare"])
+@pytest.mark.parametrize("command", ["devices", "suites", "run", "report", "doctor"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     shown = CliRunner().invoke(main, [command, "--help"])
     assert shown.exit_code == 0
     assert f"mixmark {command}" in shown.stdout.split("Example", 1)[1]
     assert "--json" in shown.stdout
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-def test_a_noise_floor_of_a_busy_machine_is_not_stored(
-    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[NoiseFloor] = []
-
-    def keep(floor: NoiseFloor) -> Path:
-        kept.append(floor)
-        return Path("kept")
-
-    monkeypatch.setattr("mixmark.harness.machine.noise_floor.keep", keep)
-    monkeypatch.setattr("mixmark.harness.cli.run.reserve", lambda *_: nullcontext())
-    monkeypatch.setattr("mixmark.harness.measure.run.opened", lambda *_: None)
-    measured = pairs(busy_s=1 if quiet else 2)
-    monkeypatch.setattr("mixmark.harness.measure.run.measure", lambda *_: measured)
-    words = ["selftest", "--suite", "llm", "--adapter", "torch", "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(main, words)
-    assert done.exit_code == 0, done.output
-    assert "The noise floor of the edge tier is" in done.stdout
-    assert (len(kept), "It is stored in kept" in done.stdout) == (quiet, quiet)
-    assert quiet or "It is not stored: other programs used up to 50 % of the machine (12 of 12" in done.stdout
-
-
-def pairs(busy_s: int) -> Result:
-    """Twelve runs of a suite; other programs use one of two CPUs if both are busy."""
-    runs = [record(f"a{run}", "llm", "token", closed_loop([[SECOND // 10]] * 60)) for run in range(1, 13)]
-    state = block(0, busy_ns=6 * busy_s * SECOND, own_ns=6 * SECOND).model_copy(update={"end_ns": 6 * SECOND})
-    runs = [each.model_copy(update={"run": run, "conditions": (state,)}) for run, each in enumerate(runs, 1)]
-    return result(*runs)
 
 
 def test_a_thing_of_no_kind_needs_the_word_for_what_it_is() -> None:

@@ -19,9 +19,7 @@ from pydantic import BaseModel
 
 from mixmark.harness.contracts.figures import published
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.compare.machines import MachineComparison
-from mixmark.harness.plugins import experiments
+from mixmark.harness.plugins import experiments, registry
 from mixmark.reporters.data import columns
 from tests.docs import parts
 
@@ -62,15 +60,21 @@ def renewed(page: str) -> str:
 def schemas() -> dict[Path, str]:
     """The JSON Schema of a result, and that of a report, of a comparison and of the figures of each experiment."""
     definitions = {each.__name__: _definition(each) for each in _written_classes()}
-    roots = [{"$ref": f"#/$defs/{each.__name__}"} for each in (Assessment, MachineComparison)]
+    roots = [{"$ref": f"#/$defs/{each.__name__}"} for each in _roots()]
     report = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": roots, "$defs": definitions}
     found = {SCHEMA: Result.model_json_schema(mode="serialization"), REPORT: report}
     return {path: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for path, schema in found.items()}
 
 
+def _roots() -> list[type]:
+    """What the forms called json write: an assessment, and what capabilities add."""
+    forms = [registry.find(kind)["json"].load() for kind, found in registry.BUILT_IN.items() if "json" in found]
+    return [next(iter(get_type_hints(form).values())) for form in forms]
+
+
 def _written_classes() -> list[type]:
     figures = (get_type_hints(each)["return"] for each in experiments.parts("figures").values())
-    roots = [Assessment, MachineComparison, *(each for of in figures for each in _classes(of))]
+    roots = [*_roots(), *(each for of in figures for each in _classes(of))]
     return list(dict.fromkeys(each for root in roots for each in _reached(root)))
 
 

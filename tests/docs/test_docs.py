@@ -132,7 +132,7 @@ def test_presets() -> None:
         "screening run, any preset": (presets.SCREENING, False),
         "screening run, smoke tier": (presets.SMOKE_SCREENING, False),
     }
-    limits |= {"`mixmark selftest`": (presets.SELFTEST.limits, presets.SELFTEST.all_scenarios)}
+    limits |= {"of a capability": (presets.BARE.limits, presets.BARE.all_scenarios)}
     rows = table(RULES, "preset", "scenarios")
     assert [row[0] for row in rows] == list(limits)
     for name, scenarios, *seconds, feeds, audits, half_width in rows:
@@ -362,7 +362,7 @@ def test_the_architecture_shows_the_rooms_in_the_order_of_imports_and_all_kinds_
     picture = page.split("```text\n")[1].split("```")[0]
     assert tuple(re.findall(r"^   +([a-z]+)/", picture, re.MULTILINE)) == (*ROOMS, "capabilities")
     of_experiments = {"experiments", "stages", "contradictions", "figures", "sections"}
-    without_entry_points = {"rules", "executors", *of_experiments, *KINDS}
+    without_entry_points = {"rules", "checks", "executors", *of_experiments, *KINDS}
     assert set(re.findall(r"`mixmark\.([a-z]+)`", page)) == set(registry.BUILT_IN) - without_entry_points
     for row in table(page, "to add", "write"):
         assert re.search(r"\]\((\.\./)?[\w/.]+(#[\w-]+)?\)", row[1] + row[2]), row

@@ -15,7 +15,6 @@ from jsonschema import Draft202012Validator
 
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.compare.machines import compare_machines
 from mixmark.reporters import data
 from tests.docs import json_page
 from tests.docs.test_docs import table
@@ -50,12 +49,6 @@ def interrupted() -> Result:
 def test_a_report_has_exactly_the_fields_types_and_words_of_the_schema(result: Result) -> None:
     assessment = judge(result)
     assert contradictions(json.loads(data.as_json(assessment)), "Assessment") == []
-
-
-def test_a_comparison_has_exactly_the_fields_of_the_schema() -> None:
-    first, second = ([judge(one_run(watts))] for watts in (300.0, 200.0))
-    found = compare_machines([("a", first), ("b", second)])
-    assert contradictions(json.loads(data.written(found)), "MachineComparison") == []
 
 
 def test_a_report_that_departs_from_the_schema_is_found() -> None:

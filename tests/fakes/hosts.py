@@ -13,6 +13,7 @@ from mixmark.harness.contracts.schema import (
     Conditions,
     Connection,
     Domain,
+    Environment,
     Hosts,
     Metering,
     Record,
@@ -118,3 +119,7 @@ def cluster(
             "connections": tuple(connection(name, host) for name in spans for host in names),
         }
     )
+
+
+def environment_of(python: str) -> Environment:
+    return Environment(origin="built in", spec="a:A", python=python, mixmark="0.1.0")

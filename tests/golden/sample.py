@@ -14,6 +14,7 @@ import numpy as np
 
 import mixmark.reporters.data
 import mixmark.reporters.report
+from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import (
     Absent,
     Audit,
@@ -25,6 +26,7 @@ from mixmark.harness.contracts.schema import (
     Environment,
     Failure,
     Gate,
+    LatencyLimits,
     Limits,
     Metering,
     Phase,
@@ -42,6 +44,7 @@ from mixmark.harness.contracts.schema import (
     UnitNames,
 )
 from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.judge.statistics.timestamps import latencies_ns
 
 FOLDER = Path(__file__).parent
 REPORTERS: dict[str, Callable[[Assessment], str]] = {
@@ -310,3 +313,20 @@ def unmetered() -> Result:
         probe("011.probe.torch.gpu.bf16", 100_000, 4 * MS, **gpu),
         absent=(Absent(kind="adapter", name="openvino", reason="No module named 'openvino'"),),
     )
+
+
+SEED = 7
+LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
+
+
+def server(done: Completions, rate_per_s: float = 5.0, **others: Any) -> Result:
+    """A server that takes as long for each feed as the closed loop did; its seed says when they are due."""
+    due = seeds.schedule(rate_per_s, seeds.arrivals(SEED), len(done))
+    ends = [0]
+    for when, took in zip(due.tolist(), latencies_ns(done).tolist(), strict=True):
+        ends.append(max(when, ends[-1]) + took)
+    issued = np.array(ends[1:]) - latencies_ns(done)
+    served = Completions(due, issued, np.arange(1, len(due) + 1), np.array(ends[1:]), np.ones(len(due), np.int64))
+    made = record("a", "llm", "token", served, scenario="server")
+    facts = {"rate_per_s": rate_per_s, "seed": SEED, "latency_limits": LIMITS, "parent_window_ns": (0, ends[-1])}
+    return result(made.model_copy(update={**facts, **others}))

@@ -12,19 +12,17 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Conditions,
     Cost,
-    Environment,
     Hosts,
     Rate,
     Result,
     System,
 )
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.compare.solo import solo_measurements
 from mixmark.harness.judge.mixed_run import Traffic
 from mixmark.harness.judge.rules import integrity, interference, quality
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.plan.placement import place
-from tests.fakes.hosts import BOUND_NS, cluster, connection, watched
+from tests.fakes.hosts import BOUND_NS, cluster, connection, environment_of, watched
 from tests.fakes.machine import SECOND, device, one_run
 from tests.golden import sample
 from tests.judge.found import canaries, facts, said, says, scored
@@ -170,23 +168,6 @@ def test_what_is_too_fast_for_the_cache_of_its_host_is_told() -> None:
 
 
 STREAMED = (Cost(name="forward", flops=1e11, bytes=4e8, streamed_bytes=4e8),)
-
-
-def test_a_cell_is_compared_by_the_settings_and_the_software_of_its_host(two: Result) -> None:
-    ran = {"acme": environment_of("3.12"), "host2/acme": environment_of("3.13")}
-    slow = sample.system().model_copy(update={"governor": "powersave"})
-    board = sample.system().model_copy(update={"accelerators": ({"id": "gpu:0", "ecc": "on"},)})
-    groups = (Hosts(names=("host1",), system=slow), Hosts(names=("host2",), system=board))
-    told = judge(two.model_copy(update={"hosts": groups, "environments": ran}))
-    measured = [measurement.runs[0] for measurement in solo_measurements([told])]
-    seen = {run.device.id: (run.state, run.software["Python"]) for run in measured}
-    assert seen["host1/cpu:0"] == ("governor powersave", "3.12")
-    assert seen["host2/cpu:0"] == ("governor performance", "3.13")
-    assert seen["host1/gpu:0"][0] == "" and "ecc on" in seen["host2/gpu:0"][0]
-
-
-def environment_of(python: str) -> Environment:
-    return Environment(origin="built in", spec="a:A", python=python, mixmark="0.1.0")
 
 
 # traffic

@@ -1,4 +1,4 @@
-"""Modules of the judge import in one direction: statistics first, the assessment and the comparisons last."""
+"""Modules of the judge import in one direction: statistics first, the assessment last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOM = Path(__file__).parents[2] / "harness" / "judge"
 PREFIX = "mixmark.harness.judge."
 LAYERS = (
     *("findings", "statistics", "energy", "roofline", "mixed_run", "score", "diagnosis", "evidence", "solo"),
-    *("solo_rates", "rules", "verdict", "references", "assessment", "compare"),
+    *("solo_rates", "rules", "verdict", "references", "assessment"),
 )
 """In the order of harness/judge/__init__.py. Each may import itself and those before it."""
 

@@ -5,17 +5,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mixmark.harness.contracts.protocols import Check
-from mixmark.harness.contracts.schema import NoiseFloor, Tier
 from mixmark.harness.machine import doctor
 from mixmark.harness.machine.counters import MachineCounters
 from mixmark.harness.machine.doctor import checks
+from mixmark.harness.plugins import registry
 from mixmark.harness.resources import cpus
 from tests.machine.nvml import GPU, FakeNvml
 from tests.machine.test_counters import counted, process, quiet, write
@@ -27,12 +26,13 @@ CPU = "sys/devices/system/cpu"
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(driver=False))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setitem(registry.BUILT_IN, "checks", {})
 
 
 def check(root: Path, name: str, files: Mapping[str, str] = {}, during: Mapping[str, str] = {}) -> Check:
     """One check's answer on a quiet machine with other files. during: what changes within the sample."""
     write(quiet(root), dict(files))
-    found = {each.name: each for each in checks(root, wait=lambda seconds: write(root, dict(during)), floors=dict)}
+    found = {each.name: each for each in checks(root, wait=lambda seconds: write(root, dict(during)))}
     return found[name]
 
 
@@ -180,9 +180,9 @@ def test_a_hypervisor_that_takes_time(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_machine_that_says_nothing_is_unknown_and_never_ok(tmp_path: Path) -> None:
-    found = {each.name: each for each in checks(tmp_path, wait=lambda seconds: None, floors=dict)}
+    found = {each.name: each for each in checks(tmp_path, wait=lambda seconds: None)}
     said = {name for name, each in found.items() if each.state != "unknown"}
-    assert said == {"cpu limit", "threads", "noise floor"}  # where none is seen, none is
+    assert said == {"cpu limit", "threads"}  # where none is seen, none is
 
 
 def disclosing(persistence: int, limit_mw: int) -> dict[str, object]:
@@ -251,36 +251,3 @@ def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(t
     failed = "it failed, so its accelerators were not checked: OSError: libonyx.so: cannot open shared object file"
     assert state == "unknown" and message.startswith(failed)
     assert "ONYX 1.0" not in done.stdout + done.stderr, "it goes to the log of the watcher's process"
-
-
-NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-
-
-def floor_checks(root: Path, created: Mapping[Tier, str]) -> list[Check]:
-    """The checks of the noise floors that were measured at these times, each by its tier."""
-    floors = {tier: NoiseFloor(fraction=0.0123, tier=tier, created_utc=at) for tier, at in created.items()}
-    found = checks(quiet(root), wait=lambda seconds: None, floors=lambda: floors, now=lambda: NOW)
-    return [each for each in found if each.name.startswith("noise floor")]
-
-
-def test_a_noise_floor_has_a_tier_a_date_and_an_age(tmp_path: Path) -> None:
-    edge, server = floor_checks(tmp_path, {"edge": "2026-11-21T12:00:00+00:00", "server": "2026-10-22T12:00:01+00:00"})
-    assert edge == Check("noise floor edge", "ok", "1.2 %, measured 1 day ago (2026-11-21T12:00:00+00:00)")
-    assert (server.state, server.fix) == ("ok", "")
-    assert "30 days ago" in server.message
-
-
-@pytest.mark.parametrize(
-    ("created", "age"), [("2026-10-22T11:00:00+00:00", "31 days ago"), ("once", "on an unknown day")]
-)
-def test_an_old_noise_floor_is_measured_again(tmp_path: Path, created: str, age: str) -> None:
-    (found,) = floor_checks(tmp_path, {"server": created})
-    message = f"1.2 %, measured {age} ({created}): too old (limit 30 days)"
-    assert found == Check("noise floor server", "warn", message, "mixmark selftest --tier server")
-
-
-def test_a_floor_of_the_smoke_tier_is_not_enough(tmp_path: Path) -> None:
-    missing, smoke = floor_checks(tmp_path, {"smoke": "2026-11-22T11:00:00+00:00"})
-    assert (missing.name, missing.state, missing.fix) == ("noise floor", "warn", "mixmark selftest")
-    assert (smoke.name, smoke.state) == ("noise floor smoke", "ok")
-    assert floor_checks(tmp_path, {}) == [missing]

@@ -10,14 +10,12 @@ import pytest
 
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.compare.machines import compare_machines
-from mixmark.reporters import comparison, report
+from mixmark.reporters import report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.figures import capabilities
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab
-from tests.reporters.hostile import LONG, hostile
-from tests.reporters.test_comparison import hostile_result, scored, with_verdicts
+from tests.reporters.hostile import hostile
 from tests.reporters.test_console import OTHER
 
 pytestmark = [
@@ -51,24 +49,6 @@ def interrupted() -> Result:
     return whole.model_copy(update={"records": solo, "phases": (), "meterings": (), "finished": False})
 
 
-def compared() -> str:
-    """The page of a comparison that has scores, tests, and hostile text."""
-    sides = (
-        scored(),
-        with_verdicts(),
-        compare_machines([("x", [judge(hostile_result(LONG))]), ("y", [judge(sample())])]),
-    )
-    tests, strange = sides[1], sides[2]
-    return comparison.html(
-        replace(
-            sides[0],
-            rows=(*sides[0].rows, *strange.rows),
-            verdicts=tests.verdicts,
-            uncompared=strange.uncompared,
-        )
-    )
-
-
 RESULTS: dict[str, Callable[[], Result | str]] = {
     "metered": lambda: one_run(WATTS_AT_THE_WALL),
     "several runs": lambda: one_run(None, runs=2),
@@ -77,7 +57,6 @@ RESULTS: dict[str, Callable[[], Result | str]] = {
     "no score": unscored,
     "interrupted": interrupted,
     "hostile": hostile,
-    "comparison": compared,
 }
 for module in capabilities().values():
     RESULTS |= getattr(module, "PAGES", {})

@@ -21,8 +21,7 @@ from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, report
 from mixmark.reporters.summary import summary
 from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import GPU, SUITES, closed_loop, record, result, unmetered
-from tests.judge.compare.test_solo import server
+from tests.golden.sample import GPU, SUITES, closed_loop, record, result, server, unmetered
 from tests.judge.rules.test_energy import metered
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")

@@ -11,9 +11,8 @@ import pytest
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters.data import as_csv, as_json_lines, columns, lines
-from tests.fakes.machine import WATTS_AT_THE_WALL
+from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import sample
-from tests.judge.compare.test_machines import one_run
 from tests.reporters.hostile import HOSTILE, LONG, hostile
 
 

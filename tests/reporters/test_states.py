@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from mixmark.harness.contracts.schema import Absent, Audit, Failure, Gate, Record, Result
 from mixmark.harness.judge.assessment import Assessment, judge
-from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.harness.judge.verdict import Verdict
-from mixmark.reporters import comparison, report
-from tests.fakes.machine import EDGE, WATTS_AT_THE_WALL, one_run
+from mixmark.reporters import report
+from tests.fakes.machine import EDGE
 from tests.golden.sample import MS, closed_loop, record, result
 from tests.judge.found import six
 
 FORMS: dict[str, Callable[[Assessment], str]] = {
     "console": report.console,
     "full": report.full,
-}
-COMPARISONS: dict[str, Callable[[MachineComparison], str]] = {
-    "page": comparison.html,
-    "JSON": comparison.json,
 }
 WRONG = Audit(gate=Gate(metric="error", at_most=0.1), feeds=(0,), values=(0.5,), finished=64)
 
@@ -90,26 +83,3 @@ def test_what_is_not_audited_yet_counts_for_nothing() -> None:
     assert [(each.severity, each.voids) for each in assessment.findings if each.rule == "audited"] == [
         ("pending", True)
     ]
-
-
-@pytest.mark.parametrize("form", COMPARISONS)
-@pytest.mark.parametrize("state", STATES)
-def test_a_comparison_names_the_state_of_each_side(state: str, form: str) -> None:
-    found, _, verdict, *_ = STATES[state]
-    text = COMPARISONS[form](compare_machines([("A", [judge(result(measured()))]), ("B", [judge(found)])]))
-    assert verdict in text
-
-
-@pytest.mark.parametrize("form", COMPARISONS)
-def test_a_ratio_to_a_disturbed_result_is_not_proven(form: str) -> None:
-    quiet = judge(one_run(WATTS_AT_THE_WALL, runs=3))
-    disturbed = replace(quiet, verdict=Verdict("disturbed", quiet.verdict.reasons))
-    found = compare_machines([("a", [quiet]), ("b", [disturbed]), ("c", [quiet])])
-    for first, second, third in (found.mixes_per_hour, found.mixes_per_kwh):
-        assert first is None and second is not None and third is not None
-        assert (second.low, second.reason) == (None, "B is disturbed")
-        assert third.low is not None
-    suite = found.rows[0].known[1].relative
-    assert suite is not None and (suite.low, suite.reason) == (None, "B is disturbed")
-    text = COMPARISONS[form](found)
-    assert form == "JSON" or "1.00×, not proven" in text

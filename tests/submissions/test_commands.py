@@ -1,4 +1,4 @@
-"""The commands submit, check, audit and compare on entries; test_walkthrough.py follows the page submit.md."""
+"""The commands submit, check and audit on entries; test_walkthrough.py follows the page submit.md."""
 
 from __future__ import annotations
 
@@ -241,11 +241,6 @@ def test_an_entry_whose_audits_cannot_be_repeated_is_rejected(folder: Path) -> N
     assert done.exit_code == 1 and "E-AUDIT" in done.output and "it has no seed" in done.output
     done = typed("audit", folder)
     assert done.exit_code == 1 and "it has no seed" in done.output
-
-
-def test_an_entry_is_compared_like_the_results_that_it_holds(folder_of_two: Path, results: tuple[Path, Path]) -> None:
-    done = typed("compare", folder_of_two, results[0], "--json")
-    assert done.exit_code == 0, done.output
 
 
 def test_the_declarations_on_the_page_are_valid() -> None:

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.compare.machines import compare_machines
 from mixmark.harness.record import store
-from mixmark.reporters import comparison
 from mixmark.submissions import references
 from mixmark.submissions.references import ENTRIES
 from tests.golden.figures import as_json, below, of_assessment, written
@@ -27,14 +25,12 @@ FILE = Path(__file__).with_name("figures.json")
 
 
 def figures() -> dict[str, Any]:
-    """The figures of the entries, of their results and of the comparison of these, by their paths."""
+    """The figures of the entries and of their results, by their paths."""
     results = sorted(ENTRIES.glob("*/*/*/results/*"))
     judged = {folder.parents[2].name: judge(store.open(folder)) for folder in results}
     found: dict[str, Any] = {}
     for name, assessment in judged.items():
         found |= of_assessment(assessment, name)
-    compared = compare_machines([(name, [assessment]) for name, assessment in judged.items()])
-    found |= below(json.loads(comparison.json(compared)), "comparison")
     for entry in references.published():
         found |= below(entry.model_dump(mode="json"), f"entries / {entry.path}")
         found |= below(references.reference(entry).model_dump(mode="json"), f"entries / {entry.path} / reference")

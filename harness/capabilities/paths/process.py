@@ -148,4 +148,4 @@ class PathProcess(PluginProcess):
         self._folder.cleanup()
 
 
-KIND = PluginKind(("name", "paths", "open"), PathCalls, PathService)
+KIND = PluginKind(("name", "paths", "open"), (PathCalls, PathService))

@@ -99,4 +99,4 @@ def policy_of(plugin: Plugin) -> Callable[[Seconds, Seconds], Policy]:
     return made
 
 
-KIND = PluginKind(("choose",), PolicyCalls, PolicyService)
+KIND = PluginKind(("choose",), (PolicyCalls, PolicyService))

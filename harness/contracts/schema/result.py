@@ -37,7 +37,7 @@ class UnitNames(Fact):
 
 
 class NoiseFloor(Fact):
-    """How far two measurements of the same thing differ on this machine, as `mixmark selftest` measured it."""
+    """How far two measurements of the same thing differ on this machine, if that was measured."""
 
     fraction: float = Field(ge=0)
     """The 95th percentile of the difference between two measurements: 0.02 is 2 %."""

@@ -12,8 +12,6 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
 from mixmark.harness.contracts.figures import Estimate, exponential
 from mixmark.harness.contracts.schema import (
     Device,
@@ -46,7 +44,6 @@ from mixmark.harness.judge.statistics.timestamps import latencies_ns
 SpeedVerdict = Literal["faster", "slower", "same", "ambiguous"]
 LEAST_DELTA = 0.01  # a smaller difference does not matter, however certain it is
 SINGLE_RUN_CONFIDENCE = 0.99  # the blocks of one process do not show how the next process would differ
-LEAST_PAIRS = 6
 WIDEST_RATIO = 2.0  # an interval whose ends are further apart than this factor counts as unknown
 
 ONE_RUN = (
@@ -255,34 +252,6 @@ def compare(
     known = [assessment.result.noise_floor for assessment in (*a, *b) if assessment.result.noise_floor is not None]
     pairs = _pairs(solo_measurements(a, names[0]), solo_measurements(b, names[1]))
     return [_compared(before, after, known, names[1]) for before, after in pairs]
-
-
-def noise_floor(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """The noise floor from pairs of measurements of the same thing: the 95 % quantile of their relative difference.
-
-    With up to 20 pairs it is the widest difference. None for fewer than six pairs: even their widest says little.
-    """
-    if len(pairs) < LEAST_PAIRS:
-        return None
-    apart = np.abs(np.diff(logarithms([value for pair in pairs for value in pair]).reshape(-1, 2)))
-    return float(math.expm1(np.quantile(apart, 0.95, method="higher")))
-
-
-def noise_floors(assessment: Assessment) -> dict[str, float | None]:
-    """The noise floor of each solo measurement, by its label: runs 1 and 2 are a pair, runs 3 and 4 are, and so on."""
-    found = {}
-    for measurement in solo_measurements([assessment]):
-        if runs := {run.solo.run: value for run in measurement.runs if (value := run.figure[0])}:
-            pairs = [(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs]
-            found[measurement.label] = noise_floor(pairs)
-    return found
-
-
-def machine_noise_floor(assessment: Assessment) -> NoiseFloor | None:
-    """The largest of the floors; None if no solo measurement has one."""
-    known = [floor for floor in noise_floors(assessment).values() if floor is not None]
-    result = assessment.result
-    return NoiseFloor(fraction=max(known), tier=result.tier, created_utc=result.created_utc) if known else None
 
 
 def verdict_of(ratio: Estimate, delta: float) -> SpeedVerdict:

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from mixmark.harness.capabilities.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
+from mixmark.harness.capabilities.compare.solo import LEAST_DELTA, Comparison, SuiteWork
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
-from mixmark.harness.judge.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
-from mixmark.harness.judge.compare.solo import LEAST_DELTA, Comparison, SuiteWork
 from mixmark.reporters import charts, document, figures
 from mixmark.reporters.data import written
 from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table, drawing

@@ -10,36 +10,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import (
-    Audit,
-    Completions,
-    Device,
-    Gate,
-    LatencyLimits,
-    NoiseFloor,
-    RateTrial,
-    Record,
-    Result,
-    Route,
-)
-from mixmark.harness.contracts.seeds import schedule
-from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.compare import solo
-from mixmark.harness.judge.compare.solo import (
+from mixmark.harness.capabilities.compare import solo
+from mixmark.harness.capabilities.compare.solo import (
     Comparison,
     SoloRun,
     Uncompared,
     ratio_of_runs,
     verdict_of,
 )
-from mixmark.harness.judge.statistics.timestamps import latencies_ns
-from tests.golden.sample import GPU, closed_loop, record, result
+from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.schema import (
+    Audit,
+    Completions,
+    Device,
+    Gate,
+    Hosts,
+    NoiseFloor,
+    RateTrial,
+    Record,
+    Result,
+    Route,
+)
+from mixmark.harness.judge.assessment import judge
+from tests.fakes.hosts import cluster, environment_of
+from tests.golden.sample import GPU, closed_loop, record, result, server, system
 
-SEED = 7
 FLOOR = 0.01  # a noise floor, with which one run on each side may say something
-LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
 
 
 def window(step_ns: int, seed: int, feeds: int = 400, spread: float = 0.05) -> Completions:
@@ -75,19 +71,6 @@ def refused(a: Sequence[Result], b: Sequence[Result]) -> str:
     [missed] = compared(a, b, FLOOR)
     assert isinstance(missed, Uncompared) and missed.label == "B"
     return missed.reason
-
-
-def server(done: Completions, rate_per_s: float = 5.0, **others: Any) -> Result:
-    """A server that takes as long for each feed as the closed loop did; its seed says when they are due."""
-    due = schedule(rate_per_s, seeds.arrivals(SEED), len(done))
-    ends = [0]
-    for when, took in zip(due.tolist(), latencies_ns(done).tolist(), strict=True):
-        ends.append(max(when, ends[-1]) + took)
-    issued = np.array(ends[1:]) - latencies_ns(done)
-    served = Completions(due, issued, np.arange(1, len(due) + 1), np.array(ends[1:]), np.ones(len(due), np.int64))
-    made = record("a", "llm", "token", served, scenario="server")
-    facts = {"rate_per_s": rate_per_s, "seed": SEED, "latency_limits": LIMITS, "parent_window_ns": (0, ends[-1])}
-    return result(made.model_copy(update={**facts, **others}))
 
 
 @pytest.mark.parametrize(
@@ -339,3 +322,17 @@ def test_highest_rates_need_several_runs() -> None:
     assert "several runs" in refused([found(5.0)], [found(6.0)])
     highest = comparison_of([found(5.0), found(5.01), found(5.02)], [found(6.0), found(6.01), found(6.02)])
     assert (highest.verdict, highest.measure) == ("faster", "highest rate")
+
+
+def test_a_measurement_is_compared_by_the_settings_and_the_software_of_its_host() -> None:
+    two = cluster()
+    ran = {"acme": environment_of("3.12"), "host2/acme": environment_of("3.13")}
+    slow = system().model_copy(update={"governor": "powersave"})
+    board = system().model_copy(update={"accelerators": ({"id": "gpu:0", "ecc": "on"},)})
+    groups = (Hosts(names=("host1",), system=slow), Hosts(names=("host2",), system=board))
+    told = judge(two.model_copy(update={"hosts": groups, "environments": ran}))
+    measured = [measurement.runs[0] for measurement in solo.solo_measurements([told])]
+    seen = {run.device.id: (run.state, run.software["Python"]) for run in measured}
+    assert seen["host1/cpu:0"] == ("governor powersave", "3.12")
+    assert seen["host2/cpu:0"] == ("governor performance", "3.13")
+    assert seen["host1/gpu:0"][0] == "" and "ecc on" in seen["host2/gpu:0"][0]

@@ -1,24 +1,26 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from click.testing import Result as Outcome
 
-from mixmark.harness.cli import results
+from mixmark.harness.capabilities.compare import command, forms
+from mixmark.harness.capabilities.compare.machines import MachineComparison, compare_machines
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Audit, Failure, Gate, Precision, Result
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.compare.machines import MachineComparison, compare_machines
-from mixmark.reporters import comparison
+from tests.capabilities.compare.test_solo import run_of, runs, several, window
 from tests.fakes import machine
+from tests.fakes.folders import Maker, write
 from tests.fakes.machine import WATTS_AT_THE_WALL
 from tests.golden.sample import record, result
-from tests.judge.compare.test_solo import run_of, runs, several, window
 
 one_run = cache(machine.one_run)  # facts are frozen, and a run takes a while
 
@@ -80,9 +82,9 @@ def test_machines_of_one_name_are_told_apart_by_their_instructions() -> None:
         for flag, each in flags.items()
     ]
     found = beside(*sides)
-    assert dict(comparison.machines(found))["instructions"] == ["avx2", "avx512_bf16"], "but not those that both have"
+    assert dict(forms.machines(found))["instructions"] == ["avx2", "avx512_bf16"], "but not those that both have"
     assert found.verdicts == {"B": ()}
-    assert "instructions" not in dict(comparison.machines(beside(sides[0], sides[0])))
+    assert "instructions" not in dict(forms.machines(beside(sides[0], sides[0])))
     with pytest.raises(UsageError, match="cannot be merged: instructions: fma, avx2 and fma, avx512_bf16"):
         beside(sides, slow)
 
@@ -243,7 +245,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
         "wrong": [with_llm(fast, value=0.5)],
         "fp16": [with_llm(fast, "fp16")],
     }
-    monkeypatch.setattr(results, "_judged", lambda path: [judge(each) for each in folders[str(path)]])
+    monkeypatch.setattr(command, "_judged", lambda path: [judge(each) for each in folders[str(path)]])
     return lambda *words: CliRunner().invoke(main, ["compare", *words])
 
 
@@ -329,3 +331,12 @@ def test_compare_of_what_cannot_be_is_misuse(
     assert (done.exit_code, reason in done.stderr) == (2, True), done.stderr
     if "llm" in words:
         assert "B has no valid route" in done.stdout, "what differs is listed"
+
+
+def test_a_folder_of_results_is_one_side(tmp_path: Path) -> None:
+    """Such as an entry of a board, whose results lie in a folder below it."""
+    later = Maker(2).result().model_copy(update={"created_utc": "2026-01-02T05:04:05+00:00"})
+    for path, whole in (("entry/results/1", Maker().result()), ("entry/results/2", later), ("alone", later)):
+        write(tmp_path / path, whole)
+    done = CliRunner().invoke(main, ["compare", str(tmp_path / "entry"), str(tmp_path / "alone"), "--json"])
+    assert [each["results"] for each in json.loads(done.stdout)["machines"]] == [2, 1]

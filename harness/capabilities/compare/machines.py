@@ -2,7 +2,7 @@
 
 There are two kinds of comparison. A relative speed compares machines: by the mix, and for each suite by the best route
 of each result, if both did the same work. A verdict (faster, slower, same) tests one solo measurement on one kind of
-device, by `judge.compare.solo`. Everything that cannot be compared is listed with the reason.
+device, by `capabilities.compare.solo`. Everything that cannot be compared is listed with the reason.
 """
 
 from __future__ import annotations
@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.figures import Estimate, figure
-from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
-from mixmark.harness.contracts.text import Reason, differences, unnamed
-from mixmark.harness.judge.assessment import Assessment, Provenance, models
-from mixmark.harness.judge.compare.solo import (
+from mixmark.harness.capabilities.compare.solo import (
     Comparison,
     SoloMeasurement,
     SuiteWork,
@@ -26,6 +21,11 @@ from mixmark.harness.judge.compare.solo import (
     solo_measurements,
     work_of,
 )
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.figures import Estimate, figure
+from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
+from mixmark.harness.contracts.text import Reason, differences, unnamed
+from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.solo import Solo, best
 

@@ -1,1 +1,0 @@
-"""Compares results: solo measurements, and whole machines."""
