@@ -8,6 +8,7 @@ children of a thread (CONFIG_PROC_CHILDREN, set in every distribution's kernel):
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import time
@@ -20,10 +21,13 @@ from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions, 
 from mixmark.harness.machine import power_supply
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.resources import cgroups
-from mixmark.harness.resources.cpus import listed
+from mixmark.harness.resources.cpus import listed, time_rows
 from mixmark.harness.resources.files import ROOT, integer, text
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 10_000_000
+FIELDS = 5  # each of them may be off by a tick
+TIMES = ("busy_ns", "own_ns", "plugins_ns", "kernel_ns", "stolen_ns", "cpu_stall_ns", "memory_stall_ns")
+"""Times that cannot exceed the time of all CPUs: some kernels count more."""
 MOSTLY = 0.5  # of an interval: a CPU that is busy for more carries the load
 KTHREADD = 2  # the parent of all kernel threads; in a container's process namespace, any process
 PF_KTHREAD = 0x00200000  # the flag of a kernel thread, linux/sched.h
@@ -67,12 +71,14 @@ def between(before: Reading, after: Reading) -> Conditions:
     loaded = [mhz for mhz, each in clocks if each > MOSTLY * elapsed_ns]
     switches = [_rise(before.switches.get(thread, 0), count) for thread, count in after.switches.items()]
     kernel = [_rise(before.kernel_ns.get(thread, 0), time_ns) for thread, time_ns in after.kernel_ns.items()]
+    rises["kernel_ns"] = _total(kernel)
+    most_ns = (elapsed_ns + FIELDS * TICK_NS) * (len(after.busy_ns) or math.inf)
+    rises |= {name: None for name in TIMES if (rise := rises.get(name)) is not None and rise > most_ns}
     return Conditions.model_validate(
         {
             "begin_ns": before.at_ns,
             "end_ns": after.at_ns,
             "cpus": len(after.busy_ns) or None,
-            "kernel_ns": _total(kernel),
             "involuntary_switches": _total(switches),
             "clock_mean_mhz": sum(mhz * each for mhz, each in clocks) / weight if weight else None,
             "clock_min_mhz": min(loaded, default=None),
@@ -124,10 +130,9 @@ class MachineCounters:
         workers = _tree(self._proc, self._pids)
         threads = itertools.chain.from_iterable((workers or {}).values())
         statuses = {thread: text(f"{thread}/status") for thread in threads}
-        stat = text(self._proc / "stat")
-        rows = {int(cpu): row for cpu, row in re.findall(r"^cpu(\d+) (.*)$", stat, re.MULTILINE)}
-        if self._usable is not None:
-            rows = {cpu: row for cpu, row in rows.items() if cpu in self._usable}
+        rows = time_rows(self._root)
+        if self._usable is not None:  # a container may count its CPUs from 0: then no row is known to be one of them
+            rows = {cpu: rows[cpu] for cpu in self._usable} if rows.keys() >= set(self._usable) else {}
         per_cpu = {cpu: _busy_ns(row) for cpu, row in rows.items()}
         counters = {
             **dict(_counters_of(rows)),

@@ -56,7 +56,7 @@ def checks(
     root: the file system to read. wait: passes the sample's seconds.
     """
     with Accelerators() as watchers:
-        machine = MachineCounters(root=root, accelerators=watchers)
+        machine = MachineCounters(root=root, accelerators=watchers, usable=cpus.restricted(root))
         before = machine.read()
         wait(SAMPLE_S)
         conditions = between(before, machine.read())

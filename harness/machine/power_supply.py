@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import psutil
@@ -21,8 +22,8 @@ def source(root: Path = ROOT) -> PowerSource | None:
     battery. None if the machine does not report it, as most without a battery."""
     if not (root / SUPPLIES).is_dir():
         return _elsewhere() if root == ROOT else None
-    # The battery of a mouse or a headset has the scope Device. A UPS stands outside of the machine.
-    supplies = [each for each in sorted((root / SUPPLIES).iterdir()) if line(each / "scope") != "Device"]
+    # A UPS stands outside of the machine.
+    supplies = [each for each in sorted((root / SUPPLIES).iterdir()) if not _of_peripheral(each)]
     plugged = [integer(each / "online") for each in supplies if line(each / "type") in ADAPTERS]
     batteries = [each for each in supplies if line(each / "type") == "Battery" and integer(each / "present") != 0]
     # Some firmware calls a full battery discharging although no power flows.
@@ -38,6 +39,13 @@ def profile(root: Path = ROOT) -> str | None:
     """The platform's profile, as `low-power`, or else the processor's energy preference, as `balance_power`. None if
     the machine has neither."""
     return line(root / PROFILE) or line(root / PREFERENCE)
+
+
+def _of_peripheral(supply: Path) -> bool:
+    """Whether it supplies a mouse or a headset: by its scope, or a battery that is an input device, as older drivers
+    without a scope show it."""
+    device = re.search(r"hid|/usb\d", str(supply.resolve()).rpartition("/sys/")[2])
+    return line(supply / "scope") == "Device" or (line(supply / "type") == "Battery" and device is not None)
 
 
 def _rests(battery: Path) -> bool:

@@ -54,7 +54,7 @@ class Watch:
     ) -> None:
         self._accelerators = Accelerators(watchers)
         self._machine = MachineCounters(
-            pids, root, clock.now_ns, accelerators=self._accelerators, pinned=pinned, usable=cpus.restricted()
+            pids, root, clock.now_ns, accelerators=self._accelerators, pinned=pinned, usable=cpus.restricted(root)
         )
         self._blocks: list[Conditions] = []
         self._begun, self._stopped = threading.Event(), threading.Event()

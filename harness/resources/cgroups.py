@@ -9,6 +9,8 @@ from pathlib import Path
 
 from mixmark.harness.resources.files import integer, line, text
 
+MOUNTS = "proc/self/mountinfo"
+RECLAIMABLE = "inactive_file|active_file|slab_reclaimable"  # the last of version 2 only
 LIMITS = {
     "cpu": ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.weight", "cpu.shares"),
     "memory": ("memory.max", "memory.high", "memory.swap.max", "memory.limit_in_bytes"),
@@ -18,15 +20,19 @@ LIMITS = {
 
 def folders(root: Path, controller: str) -> Iterator[Path]:
     """The folder of this process's group, then the folders of the groups that contain it."""
+    mounts = re.findall(r"^(?:\S+ ){4}(\S+) .*- (cgroup2?) \S+ (\S+)$", text(root / MOUNTS), re.MULTILINE)
     for row in text(root / "proc/self/cgroup").splitlines():
         number, _, rest = row.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:
-            top = root / "sys/fs/cgroup"
+            usual = "sys/fs/cgroup"
+            found = [path for path, kind, _ in mounts if kind == "cgroup2"]
         elif controller in controllers.split(","):
-            top = root / "sys/fs/cgroup" / controller
+            usual = f"sys/fs/cgroup/{controller}"
+            found = [path for path, kind, options in mounts if kind == "cgroup" and controller in options.split(",")]
         else:
             continue
+        top = root / (usual if not found or f"/{usual}" in found else found[0].lstrip("/"))
         # In a container the path may be the host's, or climb out by "..": a file that does not exist reads as unknown.
         parts = [part for part in path.split("/") if part not in ("", ".", "..")]
         for depth in range(len(parts), -1, -1):
@@ -43,9 +49,9 @@ def limits(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def memory_limits(root: Path) -> Iterator[int]:
-    """The memory limit of every group in bytes."""
+    """The memory limits of every group in bytes; above memory.high the kernel all but stops a group."""
     for folder in folders(root, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
+        for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
             if limit := integer(folder / name):
                 yield limit
 
@@ -53,15 +59,17 @@ def memory_limits(root: Path) -> Iterator[int]:
 def memory_headrooms(root: Path) -> Iterator[int]:
     """How many bytes every group may still allocate. Page cache that the kernel can drop does not count as used."""
     for folder in folders(root, "memory"):
-        for limit_name, used_name, cache_name in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        for limit_name, used_name, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.high", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
         ):
             limit, used = integer(folder / limit_name), integer(folder / used_name)
             if limit is None or used is None:
                 continue
-            cache = re.search(rf"^{cache_name} (\d+)$", text(folder / "memory.stat"), re.MULTILINE | re.ASCII)
-            yield limit - used + (int(cache[1]) if cache else 0)
+            stat = text(folder / "memory.stat")
+            caches = re.findall(rf"^{prefix}(?:{RECLAIMABLE}) (\d+)$", stat, re.MULTILINE | re.ASCII)
+            yield min(limit, limit - used + sum(map(int, caches)))
 
 
 @dataclass(frozen=True)

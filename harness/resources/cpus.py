@@ -8,6 +8,7 @@ whole CPUs of the quota are worth starting.
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,7 @@ import psutil
 
 from mixmark.harness.resources import cgroups
 from mixmark.harness.resources.cgroups import CpuQuota
-from mixmark.harness.resources.files import ROOT, line
+from mixmark.harness.resources.files import ROOT, line, text
 from mixmark.harness.resources.psutils import known
 
 CPUS = "sys/devices/system/cpu"
@@ -32,10 +33,17 @@ def usable() -> tuple[int, ...]:
     return tuple(affinity()) if affinity else tuple(range(psutil.cpu_count() or 1))
 
 
-def restricted() -> frozenset[int] | None:
-    """The hardware threads that this process may run on; None if these are all that are online."""
-    mine = usable()
-    return frozenset(mine) if len(mine) < (psutil.cpu_count() or 0) else None
+def restricted(root: Path = ROOT) -> frozenset[int] | None:
+    """The hardware threads that this process may run on; None if the kernel counts the time of no other. A container's
+    own view of /proc/cpuinfo does not tell: /proc/stat may hold the CPUs of the host."""
+    mine = frozenset(usable())
+    return None if mine.issuperset(time_rows(root)) else mine
+
+
+def time_rows(root: Path = ROOT) -> dict[int, str]:
+    """The times of each CPU, as /proc/stat counts them."""
+    rows = re.findall(r"^cpu(\d+) (.*)$", text(root / "proc/stat"), re.MULTILINE | re.ASCII)
+    return {int(cpu): row for cpu, row in rows}
 
 
 def quota(root: Path = ROOT) -> CpuQuota | None:

@@ -32,7 +32,7 @@ def available_bytes(root: Path = ROOT) -> int:
         available = known(lambda: int(psutil.virtual_memory().available), 0)
         if not available and sys.platform != "win32":
             available = known(lambda: os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 0)
-    if (on_nodes := _of_nodes(root, "MemFree", "Inactive(file)")) is not None:
+    if (on_nodes := _of_nodes(root, "MemFree", "Inactive(file)", "Active(file)", "SReclaimable")) is not None:
         available = min(available, on_nodes)
     return max(0, min((available, *cgroups.memory_headrooms(root))))
 

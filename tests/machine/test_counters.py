@@ -210,6 +210,31 @@ def test_what_others_do_on_cpus_that_a_run_may_not_use_is_not_counted(tmp_path: 
     assert block.kernel_ns is None, "a kernel thread's time is of all CPUs"
 
 
+@pytest.mark.parametrize("usable", [{0, 1, 2}, {24}])
+def test_rows_that_are_not_of_the_cpus_of_this_process_are_no_time(tmp_path: Path, usable: set[int]) -> None:
+    """lxcfs numbers the CPUs of a container from 0."""
+    machine = MachineCounters([WORKER], quiet(tmp_path), Clock(), usable=usable)
+    found = between(machine.read(), machine.read())
+    assert (found.cpus, found.busy_ns, found.stolen_ns) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "unknown"),
+    [
+        ({"proc/stat": counted(90, 90, steal=832_457_433)}, "stolen_ns"),
+        ({"proc/stat": counted(90, 90, steal=800)}, "stolen_ns"),
+        ({"proc/stat": counted(10**6, 90)}, "busy_ns"),
+        (process(WORKER, (90, 2**31, 0, 0)), "own_ns"),
+        ({"proc/pressure/memory": f"some avg10=0.00 total={2**50}\n"}, "memory_stall_ns"),
+        ({"proc/stat": counted(105, 104, steal=104)}, ""),
+    ],
+)
+def test_no_time_rises_by_more_than_that_of_all_cpus(tmp_path: Path, change: dict[str, str], unknown: str) -> None:
+    found = block(quiet(tmp_path), change).model_dump()
+    times = ("busy_ns", "stolen_ns", "own_ns", "cpu_stall_ns", "memory_stall_ns")
+    assert [name for name in times if found[name] is None] == unknown.split()
+
+
 def test_a_counter_that_goes_backwards_tells_nothing(tmp_path: Path) -> None:
     before = {"proc/stat": counted(cpu0=90, steal=9), **process(WORKER, (9, 0, 0, 0), faults=9, switches=9)}
     root = quiet(tmp_path)

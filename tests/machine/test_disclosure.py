@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from mixmark.harness.machine import disclosure
 from mixmark.harness.resources import memory
 from tests.machine.test_counters import write
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 CPUINFO = """\
 processor\t: 0
 model name\t: Acme Quartz\x1b[31m 9000\x07
@@ -111,6 +112,31 @@ def test_cgroup_2_bounds_memory_from_any_level(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({"memory.max": 80, "memory.current": 79, "memory.stat": (2, 75, 0)}, 78),
+        ({"memory.max": 80, "memory.current": 79, "memory.stat": (2, 5, 30)}, 38),
+        ({"memory.max": 80, "memory.current": 10, "memory.stat": (10, 10, 0)}, 80),  # counted late
+        ({"memory.max": 80, "memory.high": 40, "memory.current": 30, "memory.stat": (2, 5, 3)}, 20),
+        ({"memory.high": 40, "memory.current": 45, "memory.stat": (1, 1, 0)}, 0),
+    ],
+)
+def test_cache_that_the_kernel_can_drop_is_available(
+    tmp_path: Path, files: Mapping[str, int | tuple[int, ...]], available: int
+) -> None:
+    """In MiB. cache: inactive, active and slab."""
+    stat = "inactive_file {}\nactive_file {}\nslab_reclaimable {}\nactive_anon 9\n"
+    texts = {
+        name: stat.format(*(each * MIB for each in size)) if isinstance(size, tuple) else str(size * MIB)
+        for name, size in files.items()
+    }
+    write(
+        laid_out(tmp_path, proc__self__cgroup="0::/\n"), {f"sys/fs/cgroup/{name}": text for name, text in texts.items()}
+    )
+    assert memory.available_bytes(tmp_path) == available * MIB
+
+
 def test_cgroup_1_bounds_memory_too(tmp_path: Path) -> None:
     root = laid_out(
         tmp_path,
@@ -128,9 +154,10 @@ def test_cgroup_1_bounds_memory_too(tmp_path: Path) -> None:
 def test_memory_is_of_the_nodes_that_a_process_may_use(
     tmp_path: Path, allowed: str, total: int, available: int
 ) -> None:
-    node = "Node {0} MemTotal: {1} kB\nNode {0} MemFree: {2} kB\nNode {0} Inactive(file): {2} kB\n"
+    quarter = ("Inactive(file)", "Active(file)", "SReclaimable")
+    node = "Node {0} MemTotal: {1} kB\n" + "".join(f"Node {{0}} {name}: {{2}} kB\n" for name in ("MemFree", *quarter))
     nodes = {
-        f"sys__devices__system__node__node{at}__meminfo": node.format(at, size >> 10, free >> 10)
+        f"sys__devices__system__node__node{at}__meminfo": node.format(at, size >> 10, free >> 11)
         for at, size, free in ((0, 5 * GIB, 2 * GIB), (1, 3 * GIB, GIB // 2))
     }
     root = laid_out(tmp_path, proc__self__status=f"Name:\tpython\nMems_allowed_list:\t{allowed}\n", **nodes)

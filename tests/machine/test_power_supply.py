@@ -51,6 +51,27 @@ def test_the_source_of_power(tmp_path: Path, supplies: tuple[dict[str, str], ...
     assert power_supply.source(supplied(tmp_path, *supplies)) == source
 
 
+@pytest.mark.parametrize(
+    ("name", "device", "source"),
+    [
+        ("hidpp_battery_0", "", "mains"),
+        ("wacom_battery_1", "devices/pci0000:00/usb1/1-4/0003:056A:0374.0002", "mains"),
+        ("hid-aa:bb-battery", "devices/virtual/misc/uhid/0005:004C:0269.0007", "mains"),
+        ("BAT0", "devices/LNXSYSTM:00/device:00/PNP0C0A:00", "battery"),
+    ],
+)
+def test_a_battery_of_an_input_device_is_not_the_machines(
+    tmp_path: Path, name: str, device: str, source: PowerSource
+) -> None:
+    """Older drivers name no scope."""
+    folder = supplied(tmp_path, AC) / power_supply.SUPPLIES / name
+    if device:
+        (tmp_path / "sys" / device).mkdir(parents=True)
+        folder.symlink_to(tmp_path / "sys" / device)
+    write(folder, {name: f"{text}\n" for name, text in battery("Discharging").items()})
+    assert power_supply.source(tmp_path) == source
+
+
 def test_a_system_on_which_psutil_fails_has_an_unknown_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Some containers and NAS have no /sys/class/power_supply, and psutil raises (psutil#2067)."""
 

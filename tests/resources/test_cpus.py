@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,33 @@ def test_without_a_quota_the_affinity_decides(eight: Path, monkeypatch: pytest.M
     assert cpus.by_core(range(8), eight) == [(0, 4), (1, 5), (2, 6), (3, 7)]
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 4})
     assert (cpus.count(eight), cpus.cores(eight)) == (2, 1)  # two threads of one core
+
+
+@pytest.mark.parametrize(
+    ("affinity", "rows", "restricted"),
+    [
+        (range(5), range(32), True),  # LXC: /proc/cpuinfo shows five, /proc/stat the host's
+        ((8, 9), range(32), True),
+        (range(8), range(8), False),
+        (range(8), range(4), False),  # four of them went offline
+        (range(8), (), False),  # no kernel counts
+        ((24,), (0,), True),  # the container's view counts from 0
+    ],
+)
+def test_a_process_is_restricted_if_the_time_of_other_cpus_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, affinity: Sequence[int], rows: Sequence[int], restricted: bool
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(affinity), raising=False)
+    monkeypatch.setattr("psutil.cpu_count", lambda logical=True: len(affinity))
+    write(tmp_path, {"proc/stat": "cpu 9 9\n" + "".join(f"cpu{cpu} 1 2 3 4 5 6 7 8\n" for cpu in rows) + "intr 1\n"})
+    assert cpus.restricted(tmp_path) == (set(affinity) if restricted else None)
+
+
+def mounted(*rows: str) -> dict[str, str]:
+    """/proc/self/mountinfo with these mounts: a folder of a group, where it is, and with which options."""
+    return {
+        "proc/self/mountinfo": "24 1 8:1 / / rw - ext4 /dev/sda rw\n" + "".join(f"30 24 0:26 {row}\n" for row in rows)
+    }
 
 
 V2 = {"proc/self/cgroup": "0::/pod/box\n"}
@@ -55,6 +82,28 @@ HYBRID = {"proc/self/cgroup": "4:cpu,cpuacct:/pod/box\n0::/\n"}
                 "sys/fs/cgroup/cpu/pod/cpu.cfs_period_us": "20000",
             },
             2.5,
+            2,
+            2,
+        ),
+        (
+            HYBRID
+            | mounted(
+                "/ /cgroups/cpuset rw - cgroup none rw,cpuset",
+                "/ /cgroups/cpu rw shared:9 - cgroup none rw,cpuacct,cpu",
+            )
+            | {
+                "cgroups/cpu/pod/cpu.cfs_quota_us": "100000",
+                "cgroups/cpu/pod/cpu.cfs_period_us": "100000",
+            },
+            1.0,
+            1,
+            1,
+        ),
+        (
+            V2
+            | mounted("/ /run/cgroup2 rw,nosuid - cgroup2 cgroup2 rw,nsdelegate")
+            | {"run/cgroup2/pod/cpu.max": "200000 100000"},
+            2.0,
             2,
             2,
         ),
