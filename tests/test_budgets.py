@@ -16,7 +16,7 @@ from tests.test_imports import ROOMS, files
 
 BUDGETS = {
     "contracts": 1235,
-    "resources": 235,
+    "resources": 245,
     "plugins": 560,
     "plan": 885,
     "judge": 4155,
