@@ -1,5 +1,6 @@
 """The names that a plugin imports from `mixmark`."""
 
+from mixmark.harness.adapters.devices import gpu_id as gpu_id
 from mixmark.harness.contracts.errors import (
     MixmarkError as MixmarkError,
     PluginError as PluginError,
@@ -14,6 +15,8 @@ from mixmark.harness.contracts.protocols import (
     Adapter as Adapter,
     Array as Array,
     Check as Check,
+    Continues as Continues,
+    Discloses as Discloses,
     Feed as Feed,
     Feeds as Feeds,
     Format as Format,

@@ -214,18 +214,19 @@ class Adapter(Protocol):
 
     def discover(self) -> Iterable[Device]:
         """The devices that this adapter reaches; none if the vendor's hardware is absent. It takes seconds at most and
-        claims no memory of a device. Raises PluginError if a package or library is not installed."""
+        claims no memory of a device. Raises `PluginError("acme is not installed", "pip install acme")` if a package or
+        library is missing."""
 
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> AbstractContextManager[Runner]:
         """Loads a suite on a device. Leaving the context frees the memory, even while the runner is referenced. Several
         suites may be open at the same time in one worker. device: a discovered device, perhaps of another process.
-        precision: one of `device.offers(suite.name)`. Raises `Unsupported` if the adapter cannot run the suite."""
+        precision: one of `device.offers(suite.name)`. Raises `Unsupported("the reason")` if the adapter cannot run the
+        suite."""
 
 
 @runtime_checkable
 class Discloses(Protocol):
-    """An adapter that discloses the versions of its vendor's software. Without it the harness discloses the versions of
-    the adapter's packages."""
+    """An adapter that discloses the versions of its vendor's software, beside those of its packages."""
 
     def disclose(self) -> Mapping[str, str]:
         """Versions of the driver, firmware and runtime, as `{"Acme driver": "4.2"}`. Called once, in the worker, after
@@ -410,9 +411,10 @@ class Watcher(Protocol):
 class Format(Protocol):
     """Writes a suite in files that other programs read, such as safetensors."""
 
-    def __call__(self, suite: Suite, precision: str, folder: Path) -> None:
-        """Writes the suite's weights at the precision, one tensor at a time, into an empty folder. Raises Unsupported
-        if the format cannot represent the suite or the precision."""
+    def __call__(self, suite: Suite, precision: str) -> Callable[[Path], None]:
+        """Returns a function that writes the suite's weights at the precision, one tensor at a time, into an empty
+        folder. Raises Unsupported, before anything is written, if the format cannot represent the suite or the
+        precision."""
 
 
 @dataclass(frozen=True)

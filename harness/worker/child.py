@@ -446,9 +446,9 @@ class AdapterService(AdapterCalls):
             values[serial] = error
         return _compared(values)
 
-    def check_runner(self, *, key: str, seed: int) -> messages.RunnerChecked:
+    def break_off(self, *, key: str, seed: int) -> messages.BrokenOff:
         loaded = self.loaded[key]
-        return load_generator.check_runner(loaded.runner, _untimed(loaded.suite, loaded.batch, seed, "runner check"))
+        return load_generator.break_off(loaded.runner, _untimed(loaded.suite, loaded.batch, seed, "runner check"))
 
     def close(self) -> None:
         wait(self.in_flight)

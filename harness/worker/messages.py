@@ -210,19 +210,9 @@ class OutputsCompared(Message):
     """The versions of Python, numpy and torch in the process."""
 
 
-class RunnerChecked(Message):
-    """What `load_generator.check_runner` saw of a runner."""
+class BrokenOff(Message):
+    """What `load_generator.break_off` saw of a runner."""
 
-    types: tuple[str, ...]
-    """The types of the yielded values, without repetition, as in `numpy.ndarray`."""
-    yields: int
-    """The number of yields of one feed."""
-    feed_ns: int
-    """The time of that feed, conversions included."""
-    converting_ns: int
-    """The part of it that the conversion of yielded values to arrays on the host took."""
-    overwritten: int
-    """The number of yielded arrays that changed while later feeds ran."""
     closing_ns: int
     """The time to close a feed's iterator after its first yield."""
 
@@ -290,8 +280,8 @@ class AdapterCalls(Protocol):
         seeds: for the number of each feed to compare, what its nonce is derived from. sha256: the hash of the file,
         which the worker compares with the bytes that it reads."""
 
-    def check_runner(self, *, key: str, seed: int) -> RunnerChecked:
-        """Checks what the runner yields, for the conformance kit. seed: of the feeds."""
+    def break_off(self, *, key: str, seed: int) -> BrokenOff:
+        """Closes a feed early, for the conformance kit. seed: of the feeds."""
 
     def close(self) -> None:
         """Closes everything that is open."""

@@ -5,8 +5,6 @@ python -m tests.docs.json_page    rewrites them; read the diff before you commit
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
 import types
@@ -22,6 +20,7 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.plugins import experiments, registry
 from mixmark.reporters.data import columns
 from tests.docs import parts
+from tests.docs.parts import docstrings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "json.md"
@@ -149,22 +148,6 @@ def shape(hint: Any) -> dict[str, Any]:
     if origin in (dict, Mapping):
         return {"type": "object", "additionalProperties": shape(inner[1])}
     return {"type": NAMES[hint]} if hint is not object else {}
-
-
-def docstrings(of: type) -> dict[str, str]:
-    """The docstring of a class under the name '', and each field's under its name, each on one line."""
-    found = docstrings(of.__base__) if of.__base__ and is_dataclass(of.__base__) else {}
-    tree = ast.parse(inspect.getsource(inspect.getmodule(of) or of))
-    node = next(each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == of.__name__)
-    found |= {"": " ".join((ast.get_docstring(node) or "").split())}
-    for before, after in zip(node.body, node.body[1:], strict=False):
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
-            value = after.value if isinstance(after, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[before.target.id] = " ".join(value.value.split())
-    for method in (each for each in node.body if isinstance(each, ast.FunctionDef)):
-        found[method.name] = " ".join((ast.get_docstring(method) or "").split())
-    return {name: re.sub(r"\bNone\b", "null", words) for name, words in found.items()}
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from mixmark.harness.plugins.manifest import KINDS
 from mixmark.harness.worker import messages
 from mixmark.suites import diffusion, dlrm, llm, probe, resnet50
 from mixmark.suites.limits import MLPERF
-from tests.docs import cheats_table, cli_page, rules_table
+from tests.docs import cheats_table, cli_page, contract_page, rules_table
 from tests.test_imports import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -79,15 +79,16 @@ def test_the_page_lists_what_each_suite_is_fed() -> None:
         assert re.findall(r"`(\w+)`", feed) == list(given)
 
 
-def test_the_pages_list_what_a_domain_and_a_device_may_say() -> None:
+def test_the_contract_is_that_of_the_protocols() -> None:
+    assert contract_page.renewed(CONTRACT) == CONTRACT, "python -m tests.docs.contract_page"
+
+
+def test_the_page_lists_what_a_domain_may_say() -> None:
     assert tuple(row[0] for row in table(CONTRACT, "method", "what it is")) == total.METHODS
     words = " ".join(row[0] for row in table(CONTRACT, "word", "what it is"))
     assert {reading.WHOLE, *(part for parts in total.LEFT_OUT.values() for part in parts)} <= set(
         re.findall("`([^`]+)`", words)
     )
-    fields = [row[0].strip("`") for row in table(CONTRACT, "field", "meaning")]
-    set_by_mixmark = {"slice_of", "cores", "hosted"}  # its own slices, and what only an adapter of Mixmark's reaches
-    assert set(fields) == set(schema.Device.model_fields) - set_by_mixmark
     assert " ".join(CONTRACT.split()).count(f"from 1 to {messages.MAX_CONCURRENCY}") == 1
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, explained
 from mixmark.harness.contracts.numbers import filesize
-from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.protocols import Format, Suite
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, WeightClass, weight_class
 from mixmark.harness.contracts.weights import checked
 from mixmark.harness.plugins.registry import Plugin
@@ -80,7 +80,8 @@ def write(request: ExportRequest, folder: Path, on_stage: Callable[[str], None])
     values = sum(math.prod(map(int, weights.spec(name).shape)) for name in weights.names())
     size_bytes = values * BITS_PER_WEIGHT[request.precision] // 8
     on_stage(f"preparing the files of {request.format.name}")
-    write_files: Callable[[Path], None] = request.format.load()(suite, request.precision)
+    prepare: Format = request.format.load()
+    write_files = prepare(suite, request.precision)
     on_stage(f"writing {filesize(size_bytes)} of weights in {request.precision}")
     write_files(folder)
     on_stage("hashing the files")

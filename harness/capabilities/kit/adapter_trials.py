@@ -49,7 +49,7 @@ from mixmark.harness.resources.psutils import UNKNOWN
 from mixmark.harness.worker import child
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
-from mixmark.harness.worker.messages import AdapterCalls, Prepared, RunnerChecked
+from mixmark.harness.worker.messages import AdapterCalls, Prepared
 
 SECOND = 1_000_000_000
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -80,7 +80,8 @@ class Sessions:
     weights_bytes: int
     memory_bytes: tuple[int, ...]
     """The memory of the worker after each session."""
-    runner: RunnerChecked
+    closing_ns: int
+    """The time to close a feed's iterator after its first yield."""
     idle_cores: float
     """The CPU cores that it kept busy while it had a suite open and no feed."""
 
@@ -269,11 +270,11 @@ class AdapterTrials:
         with self._worker() as worker:
             for number in range(1, SESSIONS + 1):
                 prepared = self._prepared(worker, share)
-                runner = worker.call(AdapterCalls.check_runner, self.timeout_s)(key=share.key, seed=number)
+                broken_off = worker.call(AdapterCalls.break_off, self.timeout_s)(key=share.key, seed=number)
                 idle_cores = _cores((worker.pid, *prepared.processes)) if number == SESSIONS else 0.0
                 worker.call(AdapterCalls.close, self.timeout_s)()
                 memory_bytes.append(_own_bytes(worker.pid))
-        return Sessions(share, weights_bytes, tuple(memory_bytes), runner, idle_cores)
+        return Sessions(share, weights_bytes, tuple(memory_bytes), broken_off.closing_ns, idle_cores)
 
     def _prepared(self, worker: Worker, share: Share) -> Prepared:
         """Opens a suite in a worker, and warms it up."""

@@ -59,10 +59,12 @@ class Device(Fact):
     """A piece of silicon, or a group or a slice of such pieces. Any number of adapters may reach it."""
 
     id: str = Field(pattern=f"^{DEVICE_ID}$")
-    """The name of the physical part: `cpu:0`, `gpu:<uuid>`; with the host if a run has several: `host1/cpu:0`."""
+    """The name of the physical part, the same in every process and for all adapters that reach it: `cpu:0`, or
+    `gpu:<uuid>` with the vendor's UUID, which `mixmark.gpu_id` finds by a PCI address. In a run on several hosts it
+    begins with the host: `host1/cpu:0`."""
     kind: Literal["cpu", "gpu", "npu", "asic", "simulated"]
-    """`simulated` is a software driver that computes on the host's processor. It is measured and shown, but a mixed run
-    with it has no score, because no silicon has its speed."""
+    """`cpu`, `gpu`, `npu`, `asic`, or `simulated` for a software driver that computes on the host's processor. Such a
+    driver is measured and shown, but a mixed run with it has no score, because no silicon has its speed."""
     name: Label = ""
     """The maker's name; for a group, the name of one of its parts."""
     parts: tuple[Label, ...] = ()
@@ -72,15 +74,17 @@ class Device(Fact):
     """Devices with the same pool share memory; the host's pool is `host`. A group of devices with separate memories has
     a separate pool."""
     memory_bytes: int | None = Field(default=None, gt=0)
+    """The size of that memory. A suite that does not fit is refused before it is loaded."""
     precisions: tuple[Precision, ...] = ()
     """The precisions that the device computes natively through this adapter, best first."""
     precisions_by_suite: dict[Label, tuple[Precision, ...]] = {}
     """The precisions of single suites, if they differ from `precisions`. An empty tuple if the device cannot run the
     suite."""
     slice_of: Label | None = None
-    """The whole device of a slice. An adapter receives the whole device, in a process pinned to `cores`."""
+    """Set by the harness: the whole device of a slice. An adapter receives the whole device, in a process pinned to
+    `cores`."""
     cores: tuple[int, ...] = ()
-    """The hardware threads of a slice, as the operating system numbers them."""
+    """Set by the harness: the hardware threads of a slice, as the operating system numbers them."""
     hosted: Label = ""
     """The model of a hosted service. The service has other weights, so its outputs cannot be audited and count in no
     score. Empty if the device runs the suite's network."""

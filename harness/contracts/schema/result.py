@@ -211,17 +211,22 @@ class Domain(Fact):
     """A source of energy or power readings, and its coverage."""
 
     id: str = Field(pattern=r"^[A-Za-z0-9:._/-]{1,200}$")
+    """The name of the source, unique in the run: `acme/npu:acme0`."""
     meter: Label
+    """The name of the meter."""
     covers: tuple[Label, ...] = Field(min_length=1)
     """The ids of devices, and names of other parts: `memory`, or `node` for the whole machine."""
     boundary: Boundary
+    """What a sum of such sources leaves out: `devices`, `node` behind the power supply, or `wall` before it."""
     quantity: Literal["energy", "power"]
-    """Whether the raw samples are joules of a counter, or watts."""
+    """What the raw samples are: `energy` in joules of a counter, or `power` in watts."""
     method: Literal["counter", "integrated", "external", "modelled"]
+    """How the joules come about."""
     wrap_joules: float | None = Field(default=None, gt=0)
     """The joules at which a counter starts again at zero. None if it does not wrap within any run."""
     averaging_ns: int | None = Field(default=None, ge=0)
-    """The averaging time of a power reading. None if the source does not report it."""
+    """The averaging time of a power reading; a window needs 40 of these times. None if the source does not report
+    it."""
     accuracy: float | None = Field(default=None, gt=0)
     """The accuracy that the maker declares: 0.01 is 1 %."""
     supply_watts: float | None = Field(default=None, gt=0)

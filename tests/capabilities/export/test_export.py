@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from mixmark import Format
 from mixmark.harness.capabilities.export import folder as export
 from mixmark.harness.capabilities.export.folder import ExportRequest
+from mixmark.harness.capabilities.export.safetensors import prepare
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError
 from mixmark.harness.contracts.weights import read_weight
@@ -44,6 +46,10 @@ def full(suite: Any, precision: str) -> Callable[[Path], None]:
             disk.write(b"x")
 
     return files
+
+
+FORMATS: tuple[Format, ...] = (write, full, prepare)
+"""mypy compares them with the protocol."""
 
 
 def raises(suite: Any, precision: str) -> None:

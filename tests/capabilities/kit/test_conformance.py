@@ -55,10 +55,6 @@ CAUGHT = {
     ),
     "outputs_pass_their_gates": ("wrong", "in int8: wrong outputs: .*; difference .*, at most 0.5 is allowed"),
     "placement_is_truthful": ("elsewhere", "not all of it ran on npu:acme0: 2 of 3 nodes on cpu:0"),
-    "outputs_are_plain": (
-        "lazy",
-        "Lazy, and not a numpy array; .* went into making arrays .*; 1 of 1 arrays were written over later",
-    ),
     "feeds_can_be_broken_off": ("clings", "closing a feed after its first yield took"),
     "memory_returns": ("leaks", r"npu:acme0: \+\d\d.\d MiB a session, with weights of 0.0 MiB"),
     "idle_burns_nothing": ("spins", r"npu:acme0: it used \d.\d\d CPUs while it ran no feed"),
