@@ -198,7 +198,7 @@ def device_names(result: Result) -> dict[str, str]:
     """A short name for each device id, unique in the result: gpu:5d1c for gpu:GPU-5d1cae40-…."""
     ids = [*(device.id for device in result.devices), *(record.route.device for record in result.records)]
     parts = {id: plain(id).partition(":")[2].removeprefix("GPU-") for id in ids}
-    long = {part for part in parts.values() if len(part) > 6}
+    long = {part for part in parts.values() if re.search("[0-9a-f]{8}", part)}  # a serial number, and no word
     length = 4
     while len({part[:length] for part in long}) < len(long):
         length += 1

@@ -30,10 +30,11 @@ NEEDED = """
 VARIABLES = """
     PATH HOME USER LOGNAME LANG LC_ALL SYSTEMROOT LD_LIBRARY_PATH OMP_NUM_THREADS MKL_NUM_THREADS
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ZE_AFFINITY_MASK
+    VK_DRIVER_FILES VK_ICD_FILENAMES ORT_WEBGPU_EP_ALLOW_SOFTWARE_ADAPTER
     XDG_CACHE_HOME MIXMARK_CACHE MIXMARK_CACHE_GB
 """
-"""The variables that an isolated process keeps: the folders of libraries and of converted models, the devices, and the
-number of threads."""
+"""The variables that an isolated process keeps: the folders of libraries and of converted models, the devices, which
+Vulkan's drivers are a part of, and the number of threads."""
 NO_ENTRY_POINTS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 """pydantic and torch would load code of any installed package that offers itself."""
 

@@ -52,6 +52,18 @@ def test_a_software_driver_is_found_by_itself_and_called_simulated(tmp_path: Pat
     assert devices(tmp_path, driver=False) == processor
 
 
+@pytest.mark.exhaustive
+def test_its_ceilings_are_probed(tmp_path: Path) -> None:
+    """A probe runs in a cleaned environment, which still has the driver."""
+    words = ("--tier", "smoke", "--suite", "dlrm", "--adapter", "onnxruntime", "--mix", "none", "--out", "out")
+    done = mixmark(tmp_path, "run", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    records = json.loads((tmp_path / "out/result.json").read_text())["records"]
+    of_gpu = [each for each in records if each["route"]["device"] == "simulated:webgpu0"]
+    assert [each["route"]["suite"] for each in of_gpu] == ["probe", "dlrm", "probe"]
+    assert [each["error"] for each in of_gpu] == [None] * 3
+
+
 MIX = """
 [two]
 tier = "smoke"

@@ -110,6 +110,11 @@ def test_devices_keep_short_names_apart() -> None:
     names = figures.device_names(whole)
     assert names["cpu:0"] == "cpu:0"
     assert (names[first], names[second]) == ("gpu:5d1cae40-1", "gpu:5d1cbe40-2")  # the sample has gpu:GPU-5d1cae40-…
+    others = ("simulated:webgpu0", "npu:coreml", "gpu:migraphx")
+    named = figures.device_names(
+        result(*(record(id[-3:], "llm", "token", closed_loop([[5]]), device=id) for id in others))
+    )
+    assert all(named[id] == id for id in others), "a word is no serial number"
     drifted = found("speed_stable", first, adapter="torch", precision="bf16", drift=0.8, unit="byte/s")
     [(_, about, _)] = figures.merged([drifted], figures.labels(whole))
     assert about == names[first]
