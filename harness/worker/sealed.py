@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from mixmark.harness.contracts.errors import explained
+from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.worker import importer
 
 ROOT = Path(__file__).absolute().parents[3]
@@ -30,6 +32,7 @@ OWN = ("mixmark/harness", "mixmark/suites", "mixmark/__init__.py", "mixmark/api.
 IMPORTER = inspect.getsource(importer)  # now: later the file may be another
 SHIPPED = (".py", ".json", ".npz", ".toml", ".xz")
 """The code, and the files that it reads beside it."""
+NO_ROOM = "raise `ulimit -f`, or give the container more shared memory"
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def files_of(path: Path) -> Iterator[Path]:
 
 
 def seal(root: Path, files: Mapping[Path, bytes]) -> SealedCode:
-    """Seals files and their contents. root: the folder of the top-level packages."""
+    """Seals files and their contents. root: the folder of the top-level packages. Raises UsageError if the system has
+    no room for them."""
     modules, others = {}, {}
     for file, content in files.items():
         others[str(file)] = content
@@ -72,7 +76,9 @@ def seal(root: Path, files: Mapping[Path, bytes]) -> SealedCode:
                 name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
                 code = marshal.dumps(compile(content, str(file), "exec", dont_inherit=True))
                 modules[name] = (str(file), file.name == "__init__.py", code)
-    return SealedCode(hashes(root, files), _unwritable(marshal.dumps((modules, others))))
+    content = marshal.dumps((modules, others))
+    with explained(f"cannot hold Mixmark's code in memory ({filesize(len(content))})", NO_ROOM):
+        return SealedCode(hashes(root, files), _unwritable(content))
 
 
 def hashes(root: Path, files: Mapping[Path, bytes]) -> dict[str, str]:

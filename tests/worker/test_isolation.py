@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import py_compile
@@ -21,6 +22,7 @@ from typing import Any
 import psutil
 import pytest
 
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
@@ -278,6 +280,22 @@ def test_each_file_that_measures_is_listed_with_its_hash(tmp_path: Path) -> None
 def test_what_was_sealed_cannot_be_written() -> None:
     with pytest.raises(OSError, match="not permitted"):
         os.pwrite(sealed.own().descriptor, b"x", 0)
+
+
+@linux
+def test_code_that_finds_no_room_is_an_error_of_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = (sys.executable, "-m", "mixmark", "run", "--tier", "smoke", "--out", str(tmp_path / "out"))
+    done = subprocess.run(["bash", "-c", f"ulimit -f 60; {shlex.join(words)}"], capture_output=True, text=True)
+    assert done.returncode == 2 and "raise `ulimit -f`" in done.stderr and "Traceback" not in done.stderr
+    for number in (errno.ENOMEM, errno.ENOSPC, errno.EPERM):
+
+        def refuse(*given: object, number: int = number) -> int:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "memfd_create", refuse)
+        with pytest.raises(UsageError, match=f"in memory .* {os.strerror(number)}") as refused:
+            sealed.seal(tmp_path, {})
+        assert "shared memory" in refused.value.hint
 
 
 def test_a_suite_of_another_package_is_sealed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
