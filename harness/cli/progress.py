@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
@@ -177,15 +178,22 @@ class Progress:
         self.console.print(self._wrapped(words, self._part()), highlight=False, markup=False, soft_wrap=True)
 
     def _part(self) -> str:
-        """The part of the run that is over."""
+        """The part of the run that is over: all of it only when nothing is left to do."""
         self.shown = max(self.shown, self._done_s() / self.eta.total_s)
-        return f"[{self.shown * 100:3.0f} %]"
+        most = 100 if math.isclose(self.eta.done_s, self.eta.total_s) else 99
+        return f"[{min(self.shown * 100, most):3.0f} %]"
 
     def _done_s(self) -> float:
-        """The expected seconds of all that is over, and of the step that goes on. rich knows how many of them were done
-        per second."""
-        speed = self.bar.tasks[0].speed or 1.0
-        return self.eta.done_s + min((self.clock_s() - self.began_s) * speed, self.expected_s)
+        """The expected seconds of all that is over, and of the step that goes on."""
+        return self.eta.done_s + min(self._passed_s(), self.expected_s)
+
+    def _passed_s(self) -> float:
+        """The expected seconds that the step has taken. rich knows how many of them were done per second."""
+        return (self.clock_s() - self.began_s) * (self.bar.tasks[0].speed or 1.0)
+
+    def _is_late(self) -> bool:
+        """Whether the step takes longer than expected, by more than a hundredth of the run."""
+        return 0 < self.expected_s < self._passed_s() - 0.01 * self.eta.total_s
 
     def _wrapped(self, text: str, first: str) -> str:
         """The first word and the text, on as many lines as the width needs."""
@@ -196,7 +204,7 @@ class Progress:
 
     def _render(self) -> RenderableType:
         now_s, part = self.clock_s(), self._part()
-        stage = f"{self.stage}, {_clock(now_s - self.began_s)}"
+        stage = f"{self.stage}, {_clock(now_s - self.began_s)}{', longer than expected' * self._is_late()}"
         return Group(
             Text(self._wrapped(self.label, part), "bold"),
             Text(self._wrapped(stage, " " * len(part))),
@@ -205,10 +213,10 @@ class Progress:
         )
 
     def _bar(self) -> RenderableType:
-        """The bar and the ETA: rich divides the remaining expected seconds by those done per second."""
-        task = self.bar.tasks[0]
-        task.total = self.eta.total_s  # `update` would forget the speed
-        self.bar.update(self.task, completed=min(self._done_s(), 0.99 * task.total))
+        """The bar and the ETA: rich divides the remaining expected seconds by those done per second. There is no ETA
+        while a step takes longer than expected."""
+        self.bar.tasks[0].total = None if self._is_late() else self.eta.total_s  # `update` would forget the speed
+        self.bar.update(self.task, completed=min(self._done_s(), 0.99 * self.eta.total_s))
         self.column.bar_width = max(1, min(BAR_COLUMNS, self.console.width - TIMES_COLUMNS))
         return self.bar.get_renderable()
 

@@ -192,6 +192,24 @@ def test_the_eta_follows_the_speed_of_the_run(slowness: float, monkeypatch: pyte
         assert left_s == pytest.approx(player.now_s - at_s, abs=0.2 * player.now_s)
 
 
+def test_a_step_that_takes_longer_than_expected_says_so_and_all_is_over_at_the_end_only() -> None:
+    player = Player(terminal=True)
+    player.play()
+    assert player.progress._part() == "[100 %]" and not any("100 %" in shown for shown in player.shown)
+    assert not any("longer than expected" in shown for shown in player.shown)
+    late = Player(terminal=True)
+    work = late.work
+
+    def last(kind: str, name: str) -> None:
+        late.slowness = 50.0 if (kind, name) == ("audit", "mixed.1.resnet50") else 1.0
+        work(kind, name)
+
+    late.work = last  # type: ignore[method-assign]
+    late.play()
+    for shown in late.shown[-4:]:
+        assert "longer than expected" in shown and seconds_left(shown) is None and "[ 99 %]" in shown
+
+
 def test_a_resumed_run_begins_where_it_stopped() -> None:
     new = Player()
     records = tuple(made(phase.shares[0], phase.name) for phase in new.header.phases[:3])
