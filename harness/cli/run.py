@@ -139,7 +139,7 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     "--mix",
     metavar="NAME|FILE|none",
     help="Mix that runs on all devices at once, in the end; without --suite, only its suites are measured.  "
-    "broad-1, in full TIER-broad-1, has all suites, and no rank.  [default: the ranked mix of the tier]",
+    "[default: the ranked mix of the tier]",
 )
 @click.option(
     "--objective",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,10 +21,11 @@ from pydantic import ValidationError
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.schema import Mix, Tier
 from mixmark.harness.contracts.toml import read_toml
+from mixmark.harness.plugins.manifest import BUILT_IN
 
 SHIPPED = Path(__file__).with_suffix(".toml")
 NS_PER_S = 1_000_000_000
-SHORT = "a name may lack its tier, such as broad-1"
+SHORT = "a name may lack its tier"
 RANKED = "1"
 """The end of the name of a tier's ranked mix."""
 
@@ -31,24 +33,22 @@ RANKED = "1"
 @cache
 def frozen() -> Mapping[str, Mix]:
     """Returns the published mixes by name."""
-    return {
-        name: _mix(name, {key: value for key, value in table.items() if key != "ranked"})
-        for name, table in _shipped().items()
-    }
+    shipped = {**read_toml(SHIPPED, "the published mixes"), **_added()}
+    return {name: _mix(name, table) for name, table in shipped.items()}
 
 
 def without_rank() -> Collection[str]:
     """The names of the published mixes that no score is ranked with."""
-    return [name for name, table in _shipped().items() if not table.get("ranked", True)]
+    return _added().keys()
 
 
-@cache
-def _shipped() -> Mapping[str, Any]:
-    return read_toml(SHIPPED, "the published mixes")
+def _added() -> Mapping[str, Any]:
+    """The tables of the mixes of capabilities."""
+    return {name: table for spec in BUILT_IN["mixes"].values() for name, table in resolve_name(spec).items()}
 
 
 def load(asked: str | None, tier: Tier, suites: Collection[str]) -> Mix:
-    """Loads a published mix by its name, with or without its tier (`edge-broad-1`, `broad-1`), another mix from a file
+    """Loads a published mix by its name, with or without its tier (`edge-1`, `1`), another mix from a file
     (whose name ends in .toml), or, if `asked` is None, the tier's ranked mix.
 
     suites: the names of all suites. Raises UsageError for a mix that does not exist, cannot be read or belongs to

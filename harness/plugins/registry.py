@@ -43,6 +43,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
     ),
     "formats": ("__call__",),
     "reporters": ("__call__",),
+    "mixes": ("items",),
     "experiments": ("of_run", "of_phase", "of_found"),
     "stages": ("name", "asked", "next"),
     "contradictions": ("__call__",),

@@ -43,7 +43,7 @@ def modules(*kinds: str) -> set[str]:
 
 @pytest.mark.slow
 def test_judging_loads_the_pure_rooms_and_the_figures_of_capabilities_alone() -> None:
-    with_figures = {name.rpartition(".")[0] for name in modules("figures", "contradictions", "rules")}
+    with_figures = {name.rpartition(".")[0] for name in modules("figures", "contradictions", "rules", "mixes")}
     for name, result in golden():
         told = [sys.executable, "-c", SCRIPT, *result.experiments]
         done = subprocess.run(told, input=pickle.dumps(result), capture_output=True, check=True)

@@ -35,10 +35,9 @@ from mixmark.harness.measure.request import RunRequest
 from mixmark.harness.measure.run import prepare
 from mixmark.harness.measure.run_state import RunState
 from mixmark.harness.measure.stages import next_steps
-from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
-from mixmark.harness.plugins.registry import BUILT_IN
 from tests.golden.sample import closed_loop, result
 
 SECOND = 1_000_000_000
@@ -49,7 +48,6 @@ DEVICES = (
 MIX = Mix(
     name="mine", tier="edge", units={"llm": 100, "dlrm": 1000}, limits={"dlrm": ServiceLimits(total_ns=2 * SECOND)}
 )
-BROAD = set(mixes.frozen()["smoke-broad-1"].units)
 LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=SECOND, max_ns=SECOND, min_feeds=1, audits=1)
 BRIEF = replace(presets.of("quick", "smoke"), mix=LIMITS)
 PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=4, feeds=(0,), values=(0.0,))
@@ -326,7 +324,6 @@ def test_a_mix_without_a_route_for_a_suite_cannot_be_planned() -> None:
         ("mine", (), {"dlrm", "resnet50"}),
         ("mine", ("dlrm", "resnet50", "llm"), {"dlrm", "resnet50", "llm"}),
         ("none", (), {"llm", "diffusion", "dlrm", "resnet50"}),
-        *([("broad-1", (), BROAD)] if BUILT_IN["suites"].keys() >= BROAD else []),
     ],
 )
 def test_a_mix_of_some_suites_measures_only_these_unless_suites_are_named(

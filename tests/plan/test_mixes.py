@@ -5,22 +5,19 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import ServiceLimits
+from mixmark.harness.contracts.schema import Mix, ServiceLimits
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 
-SUITES = tuple(dict.fromkeys(suite for mix in mixes.frozen().values() for suite in mix.units))
-RANKED = ("llm", "diffusion", "dlrm", "resnet50")
+SUITES = ("llm", "diffusion", "dlrm", "resnet50")
+RANKED_MIXES = ["edge-1", "server-1", "smoke-1"]
 BATCHES = {"dlrm": 2048, "resnet50": 32}
 
 
-@pytest.mark.parametrize("name", sorted(mixes.frozen()))
-def test_the_units_follow_from_the_suites_costs(name: str) -> None:
+def check_units(mix: Mix) -> None:
     """What the nominal device does in a quarter of a second."""
-    mix = mixes.frozen()[name]
     assert mix.nominal_flops_per_s
     assert mix.nominal_bytes_per_s
-    assert set(mix.units) == set(SUITES if name in mixes.without_rank() else RANKED)
     for suite_name in mix.units.keys() & registry.BUILT_IN["suites"].keys():
         batch = BATCHES.get(suite_name, 1)
         suite = registry.find("suites")[suite_name].load()(mix.tier, {})
@@ -31,17 +28,24 @@ def test_the_units_follow_from_the_suites_costs(name: str) -> None:
         assert mix.units[suite_name] == float(f"{0.25 * suite.units(batch) / feed_s:.3g}"), suite_name
 
 
+@pytest.mark.parametrize("name", RANKED_MIXES)
+def test_the_units_follow_from_the_suites_costs(name: str) -> None:
+    check_units(mixes.frozen()[name])
+    assert tuple(mixes.frozen()[name].units) == SUITES
+
+
+def check_limits(mix: Mix) -> None:
+    assert mix.frozen
+    assert mix.limits["llm"] == ServiceLimits(first_ns=10**10, per_unit_ns=10**9)
+    assert mix.limits["diffusion"] == ServiceLimits(total_ns=120 * 10**9)
+    assert mix.limits["dlrm"] == mix.limits["resnet50"] == ServiceLimits(total_ns=2 * 10**9)
+
+
 def test_every_tier_has_a_frozen_mix_with_limits() -> None:
-    tiers = ("edge", "server", "smoke")
-    assert list(mixes.frozen()) == [*(f"{tier}-1" for tier in tiers), *(f"{tier}-broad-1" for tier in tiers)]
-    assert list(mixes.without_rank()) == [f"{tier}-broad-1" for tier in tiers]
-    for name, mix in mixes.frozen().items():
-        assert mix.frozen
-        asked = "broad-1" if name in mixes.without_rank() else None
-        assert mixes.load(asked, mix.tier, SUITES) is mix is mixes.load(name, mix.tier, SUITES)
-        assert mix.limits["llm"] == ServiceLimits(first_ns=10**10, per_unit_ns=10**9)
-        assert mix.limits["diffusion"] == ServiceLimits(total_ns=120 * 10**9)
-        assert mix.limits["dlrm"] == mix.limits["resnet50"] == ServiceLimits(total_ns=2 * 10**9)
+    assert [name for name in mixes.frozen() if name not in mixes.without_rank()] == RANKED_MIXES
+    for mix in (mixes.frozen()[name] for name in RANKED_MIXES):
+        check_limits(mix)
+        assert mixes.load(None, mix.tier, SUITES) is mix is mixes.load(mix.name, mix.tier, SUITES)
 
 
 def own(folder: Path, text: str) -> str:
@@ -58,9 +62,8 @@ def test_a_mix_of_ones_own_is_named_and_not_frozen(tmp_path: Path) -> None:
 
 
 def test_a_published_mix_of_suites_that_are_not_installed_is_refused_with_their_names() -> None:
-    broad = next(iter(mixes.without_rank()))
-    with pytest.raises(UsageError, match=f"there is no suite for mix {broad}: '{SUITES[-1]}'"):
-        mixes.load(broad, "edge", SUITES[:-1])
+    with pytest.raises(UsageError, match=f"there is no suite for mix edge-1: '{SUITES[-1]}'"):
+        mixes.load("1", "edge", SUITES[:-1])
 
 
 @pytest.mark.parametrize(

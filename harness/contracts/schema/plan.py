@@ -139,8 +139,8 @@ class ServiceLimits(Fact):
 
 
 class Mix(Fact):
-    """A bundle of work. A published mix is named by its tier and a number, with `broad` between them if it
-    has all suites, and never changes."""
+    """A bundle of work. A published mix is named by its tier and a number, with a word between them if no
+    score is ranked with it, and never changes."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,199}$")
     tier: Tier
@@ -163,7 +163,7 @@ class Mix(Fact):
     @property
     def frozen(self) -> bool:
         """Whether a published mix has this name. The score checks the numbers."""
-        return re.fullmatch(r"(smoke|edge|server)-(broad-)?[0-9]+", self.name) is not None
+        return re.fullmatch(r"(smoke|edge|server)-([a-z]+-)?[0-9]+", self.name) is not None
 
 
 class Rate(Fact):
