@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from mixmark.harness.capabilities.kit import template
+from mixmark.harness.capabilities.kit.commands import STARTERS as KINDS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = DOCS / "capabilities" / "kit"
@@ -17,8 +18,14 @@ FILE = re.compile(r"(<!-- file: (session|runner|meter|suite|policy)/(\S+) -->\n`
 
 
 def renewed(page: str) -> str:
-    """The page with the starters' files, as they are written for the name acme, in the places of the old ones."""
-    return FILE.sub(lambda found: f"{found[1]}{template.files(cast(template.Kind, found[2]), 'acme')[found[3]]}", page)
+    """The page with the starters' files, as they are written for the name acme, in the places of the old ones. A file
+    stays as it is if no starter of its kind can be written."""
+
+    def written(found: re.Match[str]) -> str:
+        kind = found[2]
+        return found[1] + (template.files(cast(template.Kind, kind), "acme")[found[3]] if kind in KINDS else found[4])
+
+    return FILE.sub(written, page)
 
 
 if __name__ == "__main__":
