@@ -1,6 +1,6 @@
 """Separation of engines that round honestly from engines that leave work out, by each suite's gate.
 
-`python -m bench.separation SUITE TIER` prints the tables of docs/separation/. Each suite has a module here, or in
+`python -m bench.separation SUITE TIER` prints what docs/separation.md is made of. Each suite has a module here, or in
 bench/capabilities, with `values(tier, weight_class, nonces, wanted) -> Iterator[Row]`, a row for each engine. This file
 has the common rounding.
 """

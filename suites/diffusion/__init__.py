@@ -30,7 +30,7 @@ AT_MOST = {
     "edge": {"16 bits": 0.002, "fp8": 0.1, "int8": 0.012, "int4": 0.012},
     "server": {"16 bits": 0.1, "fp8": 0.1, "int8": 0.1, "int4": 0.1},
 }
-"""Gates by the tier and the declared precision, from docs/separation/diffusion.md. The smoke tier's gates are wide
+"""Gates by the tier and the declared precision, from docs/separation.md. The smoke tier's gates are wide
 because guidance amplifies rounding. The server tier's gates are unmeasured, and wide because the drift of 16-bit
 rounding over 20 guided steps is unknown, and an honest engine must not fail."""
 

@@ -41,7 +41,7 @@ SET_ASIDE = 256  # one sample in 256, the worst, is not judged; also the minimum
 FIXED = 1024  # samples from which the variance of the logits over inputs is computed
 
 AT_MOST = {"16 bits": 0.008, "fp8": 0.7, "int8": 0.3, "int4": 0.2}
-"""Gates by the declared precision, from docs/separation/dlrm.md. The server tier's gates are unmeasured."""
+"""Gates by the declared precision, from docs/separation.md. The server tier's gates are unmeasured."""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ AT_MOST: Mapping[str, Mapping[str, float]] = {
     "edge": {"16 bits": 0.0184, "fp8": 0.21, "int8": 0.11, "int4": 0.11},
     "server": {"16 bits": 0.04, "fp8": 0.3, "int8": 0.2, "int4": 0.2},
 }
-"""Gates by the tier and the declared precision, from docs/separation/llm.md. The server tier's gates are unmeasured."""
+"""Gates by the tier and the declared precision, from docs/separation.md. The server tier's gates are unmeasured."""
 STEP = {"next": Spec((1,), "int64"), "next_position": Spec((1,), "int64")}
 """Outputs of a step, but for the hidden state."""
 

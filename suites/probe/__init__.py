@@ -43,7 +43,7 @@ VECTORS = 4  # vectors of a nonce; no two kernels multiply a matrix with the sam
 
 METRIC = "squared error of the worst kernel's result, over its variance times the products in a row"
 AT_MOST = {"16 bits": 0.0004, "fp8": 0.2, "int8": 0.2, "int4": 0.2}
-"""Gates by the declared precision, from docs/separation/probe.md."""
+"""Gates by the declared precision, from docs/separation.md."""
 
 
 OUT_OF_CACHE = 4  # streamed bytes in last-level caches, as the finding below_ceiling needs

@@ -53,7 +53,7 @@ FIXED = 16  # images whose mean logits are the centre of the metric
 
 SAMPLES = 8  # minimum number of images per audit
 AT_MOST = {"16 bits": 0.0025, "fp8": 0.3, "int8": 0.12, "int4": 0.12}
-"""Gates by the declared precision, from docs/separation/resnet50.md. Edge and server share a network."""
+"""Gates by the declared precision, from docs/separation.md. Edge and server share a network."""
 
 LATENCY = tier_limits(own_limits(total_ns=2 * SECOND), mlperf_limits(total_ns=15 * MS))
 """Limits of the server scenario; the server tier has MLPerf's limit for resnet50."""

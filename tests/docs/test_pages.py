@@ -115,7 +115,7 @@ def commands(text: str) -> str:
 def test_every_option_that_a_page_names_exists() -> None:
     known = {option for _, command in cli_page.commands(main) for one in command.params for option in one.opts}
     for page in DOCS.glob("*.md"):
-        others = r"uv|pipx|pip|nvidia-smi|turbostat|powermetrics|scripts/\w+"  # commands that have options of their own
+        others = r"uv|pipx|pip|python|nvidia-smi|turbostat|powermetrics|scripts/\w+"  # these have options of their own
         foreign = rf"`(?:{others}) [^`]*`|^pip .*$"
         ours = re.sub(foreign, "", page.read_text("utf-8"), flags=re.MULTILINE)
         named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", ours))

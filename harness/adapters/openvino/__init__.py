@@ -51,7 +51,7 @@ class IntegerProducts:
     graphs: tuple[str, ...]
     feeds: int
     throughout: bool
-    """See `Rounding`. Diffusion would lose too much accuracy (docs/separation/diffusion.md)."""
+    """See `Rounding`. Diffusion would lose too much accuracy (docs/separation.md)."""
 
 
 INTEGER_PRODUCTS = {

@@ -88,7 +88,7 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _gate_is_unmeasured(record: Record) -> bool:
-    """Whether no table of docs/separation compares the gate with honest rounding and with cheats."""
+    """Whether no row of docs/separation.md compares the gate with honest rounding and with cheats."""
     return record.route.tier == "server" or record.route.weights != "synthetic"
 
 
