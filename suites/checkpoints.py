@@ -11,8 +11,10 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,11 @@ _FOREIGN = {
     rb"<!doctype html|<html": ("a web page", "download the file itself, and log in if its owner asks for that"),
     rb"GGUF|lmgg|fmgg|tjgg": ("a GGUF or GGML file", "give the checkpoint that it was converted from"),
 }
+INDEX = re.compile(r"\.index((?:\.\w+)?)\.json$")  # diffusers writes a variant's name behind it
+SAVED_BY_TORCH = rb"PK\x03\x04|\x80[\x02-\x05]"  # a zip archive, or a pickle
+
+Way = tuple[str, Callable[[], dict[str, "Stored"]]]
+"""What is read, and a function that reads it or raises UsageError."""
 """What a file is whose first bytes match, in letters of either case, and what to do."""
 
 
@@ -49,17 +56,25 @@ def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
     except OSError as error:  # of a folder
         raise _unreadable(error, path) from error
     for name, spec in specs.items():
-        if found[name].shape != spec.shape:
-            raise UsageError(
-                f"{name} in {path} has shape {found[name].shape}, but the suite needs {spec.shape}",
-                "give the checkpoint of the model that the tier is shaped like",
-            )
         if found[name].dtype not in _DTYPES:
             raise UsageError(
                 f"{name} in {path} is stored as {found[name].dtype}",
                 "give a checkpoint in float32, float16 or bfloat16",
             )
+        if found[name].shape != spec.shape:
+            raise UsageError(
+                f"{name} in {path} has shape {found[name].shape}, but the suite needs {spec.shape}",
+                "give the checkpoint of the model that the tier is shaped like",
+            )
     return Checkpoint(specs, found)
+
+
+class Ambiguous(UsageError):
+    """Two files or sets of files have a tensor with different values."""
+
+    def __init__(self, one: str, other: str, folder: Path, name: str) -> None:
+        both = f"{one} and {other} in {folder} both have a tensor {name!r}, and it differs"
+        super().__init__(both, "give one of these files")
 
 
 @dataclass(frozen=True)
@@ -98,24 +113,78 @@ class Checkpoint:
 
 
 def _tensors(path: Path, names: Collection[str]) -> dict[str, Stored]:
-    """The tensors of a file, or of the first files of a folder that have all names. Raises UsageError."""
+    """The tensors of a file, or of the first files of a folder that have all names. Raises UsageError, also if two of
+    a folder's ways have all names and differ."""
     if path.is_file():
-        return _of_files(path, [path], names)
+        return _of_file(path, names)
     if not path.is_dir():
         raise UsageError(f"there is no checkpoint at {path}", "give a file, or a folder with weights in it")
-    there = [each.name for each in path.iterdir()]
-    formats = [suffix for suffix in _READERS if any(name.endswith((suffix, f"{suffix}.index.json")) for name in there)]
-    ways = [partial(_of_format, path, suffix, names) for suffix in formats]
-    if all((path / name.partition(".")[0]).is_dir() for name in names):
-        ways.insert(0, partial(_of_folders, path, names))
     problems = []
-    for way in ways:
-        try:
-            return way()
-        except UsageError as error:
-            problems.append(error)
-    nothing = f"{path} has no file of weights ({', '.join(_READERS)})"
-    raise problems[0] if problems else UsageError(nothing, "give the file or the folder of the weights")
+    for ways in _ways(path, names):
+        fitting: list[tuple[str, dict[str, Stored]]] = []
+        for label, way in ways:
+            try:
+                fitting.append((label, way()))
+            except Ambiguous:
+                raise
+            except UsageError as error:
+                problems.append(error)
+        for (one, first), (other, second) in pairwise(fitting):
+            if differing := next((name for name in names if not _same(first[name], second[name])), None):
+                raise Ambiguous(one, other, path, differing)
+        if fitting:
+            return fitting[0][1]
+    if problems:
+        raise problems[0]
+    files = (each for depth in ("*/*", "*/*/*") for each in path.glob(depth) if each.suffix.lower() in _READERS)
+    inside = ", ".join(sorted({str(each.parent.relative_to(path)) for each in files})[:3])
+    advice = f"give one of its folders, such as {inside}" if inside else "give the file or the folder of the weights"
+    raise UsageError(f"{path} has no file of weights ({', '.join(_READERS)})", advice)
+
+
+def _ways(folder: Path, names: Collection[str]) -> Iterator[Sequence[Way]]:
+    """The ways to read a folder; the preferred ones first, and those of one rank together.
+
+    They are the layout of diffusers; then of each format every index, and the files that no index names; then the same
+    of variants such as `model.fp16.…`.
+    """
+    if all((folder / name.partition(".")[0]).is_dir() for name in names):
+        yield [("its folders", partial(_of_folders, folder, names))]
+    there = {each: _kind(each) for each in sorted(folder.iterdir()) if _kind(each)[0] in _READERS}
+    ranked: dict[tuple[bool, bool], list[Way]] = defaultdict(list)
+    others: dict[tuple[bool, str], list[Path]] = defaultdict(list)
+    shards: set[Path] = set()
+    for file in sorted(there, key=lambda each: not INDEX.search(each.name)):
+        suffix, variant = there[file]
+        by_torch = _READERS[suffix] is _torch
+        if INDEX.search(file.name):
+            ranked[bool(variant), by_torch].append((file.name, partial(_of_file, file, names)))
+            with suppress(UsageError, OSError):
+                shards.update(folder / shard for shard in _shards(file))
+        elif file not in shards:
+            others[by_torch, variant].append(file)
+    for (by_torch, variant), files in others.items():
+        ranked[bool(variant), by_torch].append((files[0].name, partial(_of_files, folder, files, names)))
+    yield from (ranked[rank] for rank in sorted(ranked))
+
+
+def _kind(file: Path) -> tuple[str, str]:
+    """The format of a file of weights or of an index, and the variant that it names: `fp16` of `model.fp16.bin`, but
+    none of `llama-3.2-1b.bin`."""
+    index = INDEX.search(file.name)
+    name = Path(INDEX.sub("", file.name))
+    variant = re.search(r"\.([a-z]\w*)", name.stem + (index[1] if index else ""), re.IGNORECASE)
+    return name.suffix.lower(), variant[1] if variant else ""
+
+
+def _same(one: Stored, other: Stored) -> bool:
+    """Whether two tensors have one shape, one type and the same values."""
+    if (one.shape, one.dtype) != (other.shape, other.dtype) or one.dtype not in _DTYPES:
+        return False
+    values = [np.empty(one.shape, np.float32) for _ in range(2)]
+    one.read(values[0])
+    other.read(values[1])
+    return np.array_equal(values[0], values[1], equal_nan=True)
 
 
 def _of_folders(path: Path, names: Collection[str]) -> dict[str, Stored]:
@@ -127,17 +196,15 @@ def _of_folders(path: Path, names: Collection[str]) -> dict[str, Stored]:
     return {f"{folder}.{name}": stored for folder, tensors in found.items() for name, stored in tensors.items()}
 
 
-def _of_format(folder: Path, suffix: str, names: Collection[str]) -> dict[str, Stored]:
-    """The shards in the index, or else all files but variants like `model.fp16.…`."""
-    for index in sorted(folder.glob(f"*{suffix}.index.json")):
-        return _of_files(folder, [folder / file for file in _shards(index)], names)
-    files = sorted(folder.glob(f"*{suffix}"))
-    return _of_files(folder, [file for file in files if "." not in file.stem] or files, names)
+def _of_file(path: Path, names: Collection[str]) -> dict[str, Stored]:
+    """The tensors of a file, or of the shards that an index names. Raises UsageError."""
+    shards = [path.parent / file for file in _shards(path)] if INDEX.search(path.name) else [path]
+    return _of_files(path, shards, names)
 
 
 def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> dict[str, Stored]:
-    """Raises UsageError if a name lacks or is in two files. A file that cannot be read does not matter otherwise:
-    trainers leave files beside the weights that hold none."""
+    """Raises UsageError if a name lacks, and Ambiguous if it is in two files and differs. A file that cannot be read
+    does not matter otherwise: trainers leave files beside the weights that hold none."""
     found: dict[str, tuple[Path, Stored]] = {}
     problem: UsageError | None = None
     for file in files:
@@ -146,9 +213,9 @@ def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> dict
         except UsageError as error:
             problem = problem or error
             continue
-        if twice := sorted(tensors.keys() & found.keys() & set(names)):
-            both = f"{found[twice[0]][0].name} and {file.name} in {path} both have a tensor {twice[0]!r}"
-            raise UsageError(both, "give one of these files")
+        for name in sorted(tensors.keys() & found.keys() & set(names)):
+            if not _same(found[name][1], tensors[name]):
+                raise Ambiguous(found[name][0].name, file.name, path, name)
         found |= {name: (file, stored) for name, stored in tensors.items()}
     if missing := [name for name in names if name not in found]:
         if problem and not found:
@@ -167,9 +234,12 @@ def _read(path: Path) -> Iterator[tuple[str, Stored]]:
     """The tensors of a file. Raises UsageError."""
     try:
         _refuse_foreign(path)
-        if path.suffix not in _READERS:
-            raise UsageError(f"{path} is not a checkpoint", f"give a folder or a file in {', '.join(_READERS)}")
-        yield from _READERS[path.suffix](path)
+        reader = _READERS.get(path.suffix.lower())
+        if reader is None:
+            raise UsageError(
+                f"files in {path.suffix or 'no format'} are not read: {path}", f"give one in {', '.join(_READERS)}"
+            )
+        yield from reader(path)
     except OSError as error:
         raise _unreadable(error, path) from error
 
@@ -186,6 +256,9 @@ def _refuse_foreign(path: Path) -> None:
     for pattern, (what, advice) in _FOREIGN.items():
         if re.match(pattern, begin, re.IGNORECASE | re.DOTALL):
             raise UsageError(f"{path} is {what}", advice)
+    if _READERS.get(path.suffix.lower()) is _torch and not re.match(SAVED_BY_TORCH, begin):
+        what = f"{path} is no file that torch saved: it begins with {begin[:20].decode('latin-1')!a}"
+        raise UsageError(what, "give the checkpoint that it was converted from, or download it again")
 
 
 def _shards(index: Path) -> list[str]:
@@ -258,7 +331,9 @@ def _torch(path: Path) -> Iterator[tuple[str, Stored]]:
         ) from error
     tensors = loaded.get("state_dict", loaded) if isinstance(loaded, Mapping) else loaded
     if not isinstance(tensors, Mapping) or not any(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
-        raise UsageError(f"{path} holds no tensors by name", "save its state_dict() alone")
+        held = ", ".join(plain(str(each), 40) for each in islice(tensors, 5)) if isinstance(tensors, Mapping) else ""
+        has = f", but {held}" if held else ""
+        raise UsageError(f"{path} holds no tensors by name{has}", "save its state_dict() alone")
     names = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor):

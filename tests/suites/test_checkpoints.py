@@ -112,6 +112,18 @@ FOREIGN = {
     "empty": (b"", "is empty"),
     "gguf": (b"GGUF\x03\x00\x00\x00" + bytes(64), "a GGUF or GGML file"),
 }
+UNSAVED = {
+    "ctranslate2": b"\x06\0\0\0\x0c\0WhisperSpec\0\x01\0\0\0",
+    "onnx": b"\x08\x07\x12\x07pytorch\x1a\x051.9.0",
+    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(64),
+    "msgpack": b"\x81\xa6params\x82" + bytes(64),
+}
+
+
+@pytest.mark.parametrize("content", UNSAVED.values(), ids=UNSAVED)
+def test_a_file_that_torch_did_not_save_is_not_called_damaged(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.bin").write_bytes(content)
+    assert "is no file that torch saved: it begins with " in refused(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".bin"])
@@ -204,9 +216,71 @@ INDICES = {
 
 @pytest.mark.parametrize("content", INDICES.values(), ids=INDICES)
 def test_a_bad_index_is_refused(tmp_path: Path, content: bytes) -> None:
-    save(tmp_path / "m.safetensors", {"a": A, "b": B})
+    save(tmp_path / "m.safetensors", {"a": A})
     (tmp_path / "model.safetensors.index.json").write_bytes(content)
     assert "is no index of shards" in refused(tmp_path)
+    save(tmp_path / "m.safetensors", {"a": A, "b": B})
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all(), "it hides no whole file"
+
+
+def indexed(folder: Path, name: str, tensors: Mapping[str, Floats], stem: str = "shard") -> None:
+    """An index of two shards, one tensor in each."""
+    files = {tensor: f"{stem}-{at}-of-2.safetensors" for at, tensor in enumerate(tensors)}
+    for tensor, file in files.items():
+        save(folder / file, {tensor: tensors[tensor]})
+    (folder / name).write_text(json.dumps({"weight_map": files}))
+
+
+MAIN: Mapping[str, Floats] = {"a": A, "b": B}
+FP16: Mapping[str, Floats] = {"a": A / np.float32(2), "b": B}
+
+
+@pytest.mark.parametrize("variant", ["model.fp16.safetensors.index.json", "model.safetensors.index.fp16.json"])
+def test_the_index_of_a_variant_is_the_last_that_is_taken(tmp_path: Path, variant: str) -> None:
+    indexed(tmp_path, variant, FP16, "model.fp16")
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A / 2).all(), "there is nothing else"
+    indexed(tmp_path, "model.safetensors.index.json", MAIN)
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all()
+    (tmp_path / "shard-0-of-2.safetensors").unlink()
+    torch.save({name: torch.from_numpy(tensor) for name, tensor in MAIN.items()}, tmp_path / "pytorch_model.bin")
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all(), "another format before a variant"
+
+
+def test_an_index_hides_no_whole_set(tmp_path: Path) -> None:
+    indexed(tmp_path, "adapter.safetensors.index.json", {"lora": A}, "adapter")
+    indexed(tmp_path, "model.safetensors.index.json", MAIN)
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all()
+    (tmp_path / "shard-1-of-2.safetensors").unlink()
+    save(tmp_path / "consolidated.safetensors", MAIN)
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all(), "half of the shards are left"
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "consolidated.safetensors"}}')
+    assert (read(checkpoint(tmp_path, SPECS), "b") == B).all()
+
+
+@pytest.mark.parametrize("stem", ["llama-3.2-1b", "model-v1.5"])
+def test_a_version_in_a_name_is_no_variant(tmp_path: Path, stem: str) -> None:
+    indexed(tmp_path, "old.json", MAIN, stem)
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all(), "shards without an index"
+    save(tmp_path / "model-v1.safetensors", FP16)
+    assert "both have a tensor 'a'" in refused(tmp_path)
+
+
+def test_two_sets_that_have_all_tensors_must_be_equal(tmp_path: Path) -> None:
+    indexed(tmp_path, "model.safetensors.index.json", MAIN)
+    save(tmp_path / "consolidated.safetensors", MAIN)
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all()
+    indexed(tmp_path, "ema.safetensors.index.json", FP16, "ema")
+    said = refused(tmp_path)
+    assert "ema.safetensors.index.json and model.safetensors.index.json in " in said and " 'a', and it differs" in said
+    assert (read(checkpoint(tmp_path / "ema.safetensors.index.json", SPECS), "a") == A / 2).all()
+    for file in tmp_path.glob("ema*"):
+        file.unlink()
+    torch.save({name: torch.from_numpy(tensor) for name, tensor in MAIN.items()}, tmp_path / "a.pth")
+    torch.save({name: torch.from_numpy(tensor) for name, tensor in FP16.items()}, tmp_path / "b.bin")
+    assert (read(checkpoint(tmp_path, SPECS), "a") == A).all(), "safetensors before torch's files"
+    for file in tmp_path.glob("*.safetensors"):
+        file.unlink()
+    assert "a.pth and b.bin in " in refused(tmp_path), "whatever their suffix"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +290,17 @@ def test_a_torch_file_without_named_tensors_is_refused_without_torchs_advice(tmp
     torch.save(saved, tmp_path / "m.pth")
     said = refused(tmp_path / "m.pth")
     assert "weights_only" not in said and ("state_dict()" in said)
+
+
+def test_what_a_checkpoint_holds_in_place_of_tensors_is_said(tmp_path: Path) -> None:
+    torch.save({"dims": {}, "model_state_dict": {"a": torch.from_numpy(A)}}, tmp_path / "base.PT")
+    assert "holds no tensors by name, but dims, model_state_dict; save" in refused(tmp_path / "base.PT")
+    save(tmp_path / "hub/snapshots/0a1b/model.safetensors", {"a": A})
+    assert "has no file of weights" in (said := refused(tmp_path / "hub")) and "such as snapshots/0a1b" in said
+    (tmp_path / "best.ckpt").write_bytes(b"PK\x03\x04")
+    assert "files in .ckpt are not read" in refused(tmp_path / "best.ckpt")
+    save(tmp_path / "bnb.SAFETENSORS", {"a": A.reshape(6, 1)}, torch.uint8)
+    assert "is stored as U8" in refused(tmp_path / "bnb.SAFETENSORS", {"a": Spec((2, 3))})
 
 
 def test_a_damaged_torch_file_is_refused(tmp_path: Path) -> None:
