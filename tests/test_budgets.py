@@ -28,7 +28,7 @@ BUDGETS = {
     "measure": 2790,
     "cli": 1195,
     "reporters": 1865,
-    "suites": 2525,
+    "suites": 2575,
 }
 """The rooms of the harness, and what else a score needs. Together 22,654 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
