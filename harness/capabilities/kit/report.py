@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Literal, TypeVar, get_args
@@ -18,6 +18,7 @@ from mixmark.harness.worker.failures import WorkerFailed
 
 SCHEMA: Literal[1] = 1
 PAGE = "docs/capabilities/kit/conformance.md"
+AHEAD = "the kit ended before it"
 MAX_MESSAGE = 600  # characters of a check's result
 
 State = Literal["passed", "failed", "not checked"]
@@ -92,8 +93,8 @@ class Report(Fact):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed, and something was checked."""
-        states = {result.state for result in self.verdicts}
+        """Whether the kit came to its end, nothing failed, and something was checked."""
+        states = {result.state if result.message != AHEAD else "failed" for result in self.verdicts}
         return "failed" not in states and "passed" in states
 
     @property
@@ -146,19 +147,17 @@ def checked(
     plugin: Plugin,
     python: str,
     devices: Sequence[Device],
-    checks: Iterable[Check[Trials]],
+    checks: Sequence[Check[Trials]],
     trials: Trials,
-    on_check: Callable[[str], None],
+    on_check: Callable[[Report], None],
     runs_here: bool = False,
 ) -> Report:
-    """Applies checks one after the other. python: the interpreter of the plugin. on_check: gets the name of each check
-    before it begins. runs_here: see `apply`."""
-    verdicts = []
-    for check in checks:
-        on_check(check.__name__)
-        verdicts.append(apply(check, trials, runs_here))
+    """Applies checks one after the other. python: the interpreter of the plugin. on_check: gets the report so far
+    before each check, with AHEAD for each that is not made yet. runs_here: see `apply`."""
+    names = [check.__name__ for check in checks]
+    verdicts = [CheckResult(check=name, state="not checked", message=AHEAD, docs=f"{PAGE}#{name}") for name in names]
     identity = registry.identity(plugin, python)
-    return Report.model_validate(
+    report = Report.model_validate(
         {
             "kind": registry.singular(plugin.kind),
             "name": plugin.name,
@@ -171,3 +170,8 @@ def checked(
             "verdicts": tuple(verdicts),
         }
     )
+    for number, check in enumerate(checks):
+        on_check(report)
+        verdicts[number] = apply(check, trials, runs_here)
+        report = report.model_copy(update={"verdicts": tuple(verdicts)})
+    return report
