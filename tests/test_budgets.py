@@ -16,21 +16,21 @@ from tests.test_imports import ROOMS, files
 
 BUDGETS = {
     "contracts": 1235,
-    "resources": 245,
+    "resources": 275,
     "plugins": 560,
     "plan": 885,
-    "judge": 4155,
+    "judge": 4175,
     "adapters": 2085,
     "meters": 630,
     "record": 495,
     "worker": 2345,
     "machine": 1715,
     "measure": 2790,
-    "cli": 1195,
+    "cli": 1202,
     "reporters": 1865,
     "suites": 2575,
 }
-"""The rooms of the harness, and what else a score needs. Together 22,654 lines."""
+"""The rooms of the harness, and what else a score needs. Together 22,711 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

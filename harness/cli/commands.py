@@ -24,6 +24,7 @@ from mixmark.harness.cli.options import Checks, SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins.manifest import BUILT_IN
+from mixmark.harness.resources import scratch
 
 
 class Commands(SectionedGroup):
@@ -32,7 +33,8 @@ class Commands(SectionedGroup):
     def invoke(self, context: click.Context) -> Any:
         _open_streams()
         try:
-            return super().invoke(context)
+            with scratch.own_folder():
+                return super().invoke(context)
         except MixmarkError as error:
             click.echo(f"mixmark: {plain(str(error))}", err=True)
             if error.hint:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mixmark.harness.contracts.device_ids import local
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -33,8 +35,14 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[str]], empty: str) 
 
 
 def print_absent(absent: Iterable[Absent]) -> None:
-    """Prints what is not available on this machine, each with its reason."""
-    lines = [f"  {plain(missing.label)}: {plain(missing.reason)}" for missing in absent]
+    """Prints what is not available, each with its reason, and once if several hosts lack it."""
+    alike: dict[tuple[str, ...], list[Absent]] = {}
+    for missing in absent:
+        alike.setdefault((missing.kind, local(missing.name), missing.reason), []).append(missing)
+    lines = []
+    for first, *others in alike.values():
+        elsewhere = f", and on {counted(len(others), 'more host')}" if others else ""
+        lines.append(f"  {plain(first.label)}{elsewhere}: {plain(first.reason)}")
     if lines:
         click.echo("\n".join(("\nNot available:", *lines)))
 

@@ -55,8 +55,6 @@ from mixmark.harness.judge.statistics.timestamps import (
 
 AT_REST_BYTES_PER_S = 64_000  # received and sent: a remote shell, discovery of services and a meter stay below
 
-declare("hosts_took_part", invalid("{host} took no part: {why}"))
-
 
 @dataclass(frozen=True)
 class Traffic:
@@ -87,15 +85,6 @@ class Traffic:
     def self_contained(self) -> bool | None:
         """Whether the host had no more traffic with the outside than a machine at rest has. None if not known."""
         return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
-
-
-def took_no_part(result: Result) -> tuple[Finding, ...]:
-    """A finding for each host that was asked for and took no part."""
-    return tuple(
-        found("hosts_took_part", host=absence.name, why=absence.reason)
-        for absence in result.absent
-        if absence.kind == "host"
-    )
 
 
 def connection(result: Result, phase: str, host: str) -> Connection | None:

@@ -19,7 +19,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS
 from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, invalid, note, warning, words
-from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun, run_of, took_no_part
+from mixmark.harness.judge.mixed_run import LARGEST_SURPLUS, ScoredRun, run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 from mixmark.harness.plan import mixes
 
@@ -283,7 +283,6 @@ def _scored(
 def _problems(result: Result, mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
     if why := _no_score(result):
         yield why
-    yield from took_no_part(result)
     for run in runs:
         yield from run.problems
     if mix.frozen and mix != mixes.frozen().get(mix.name, mix):

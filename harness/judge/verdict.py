@@ -24,7 +24,7 @@ from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, 
 from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, note, remedy, warning
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.interference import Share, loaded_much, speed_drifts, stolen_much, throttled_much
-from mixmark.harness.judge.rules.quality import interval_known, mix_bounded
+from mixmark.harness.judge.rules.quality import hosts_at_work, interval_known, mix_bounded
 from mixmark.harness.judge.score import figures, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
@@ -80,7 +80,7 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
     if exit_code:
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (found("finished.nothing"),))
     if much := disturbances(evidence):
-        return Verdict("disturbed", (*throttled(evidence), *much))
+        return Verdict("disturbed", (*throttled(evidence), *hosts_at_work(evidence), *much))
     if problems := evidence.score.problems if evidence.score else ():  # warnings, since the exit code is 0
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):

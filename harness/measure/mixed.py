@@ -9,6 +9,7 @@ the process that leads the run.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -207,9 +208,9 @@ class MixDriver:
     source: Source
     watch: Callable[[MixSnapshot], None]
     """Gets a snapshot now and then."""
-    grants: Callable[[], tuple[Grant | None, int | None]] | None = None
-    """Returns the host's new grant, if it has changed since the last call, and how long the phase lasted, once it is
-    over. None if no other process leads the phase, so the driver decides when it is over."""
+    grants: Callable[[], tuple[Grant | None, int]] | None = None
+    """Returns the host's new grant, if it has changed since the last call, and the moment at which the phase ends on
+    all hosts. None if no other process leads the phase, so the driver decides when it is over."""
     _devices: _Devices | None = None
 
     def on_ready(self, parts: Sequence[Part]) -> None:
@@ -285,8 +286,8 @@ class _Devices(Window):
         self.source = driver.source(Loaded(self.mix_units, placement, quanta, concurrency))
         self.delivered: dict[int, _Delivered] = {}
         """The last output of each request that has a feed left, by its number."""
-        self.lasts_ns: int | None = None
-        """How long the phase lasted, by the process that leads it."""
+        self.ends_ns = sys.maxsize
+        """When the phase ends, by the process that leads it."""
         self.begin_ns = clock.now_ns()
 
     def run(self) -> tuple[int, int]:
@@ -294,6 +295,9 @@ class _Devices(Window):
         threads = [threading.Thread(target=self._receive, args=(device,), name=device) for device in self.holding]
         self.begin_ns = clock.now_ns()
         self.source.begin(self.begin_ns)
+        with self.changed:
+            self._take_grant()
+            self._end_if_over()  # of a host that begins after the end nothing counts
         try:
             for thread in threads:
                 thread.start()
@@ -317,7 +321,7 @@ class _Devices(Window):
     def _take_grant(self) -> None:
         if self.driver.grants is None:
             return
-        grant, self.lasts_ns = self.driver.grants()
+        grant, self.ends_ns = self.driver.grants()
         if grant:
             self.source.granted(grant, clock.now_ns())
             self.changed.notify_all()
@@ -344,14 +348,12 @@ class _Devices(Window):
     def _end_if_over(self, any_left: bool = True) -> None:
         """any_left: whether any device still works."""
         now_ns = clock.now_ns()
-        elapsed_ns = now_ns - self.begin_ns
         if self.driver.grants is None:
-            over = is_over(elapsed_ns, self.source.surplus(now_ns), self.limits)
+            over = is_over(now_ns - self.begin_ns, self.source.surplus(now_ns), self.limits)
         else:
-            over = elapsed_ns >= self.limits.max_ns
-        lasted_ns = elapsed_ns if self.lasts_ns is None and (over or not any_left) else self.lasts_ns
-        if lasted_ns is not None and not self.stopping:
-            self.stopping, self.stop_ns = True, min(now_ns, self.begin_ns + lasted_ns)
+            over = now_ns >= self.ends_ns
+        if (over or not any_left) and not self.stopping:
+            self.stopping, self.stop_ns = True, max(self.begin_ns, min(now_ns, self.ends_ns))
             self.changed.notify_all()
 
     def _snapshot(self) -> MixSnapshot:

@@ -80,7 +80,7 @@ def test_the_document_has_the_words_of_an_exemption() -> None:
 def test_severities_that_void_a_result() -> None:
     invalid = {code.partition(".")[0] for code, says in CODES.items() if says.severity == "invalid"}
     assert invalid == {
-        "finished", "hosts_took_part", "mix_complete", "consistency", "audited", "no_orphans", "units_counted",
+        "finished", "mix_complete", "consistency", "audited", "no_orphans", "units_counted",
         "window_bracketed", "on_schedule", "concurrency_kept", "threads_pinned", "on_device",
     }  # fmt: skip
     assert [code for code, says in CODES.items() if says.severity == "pending"] == ["audited.pending"]

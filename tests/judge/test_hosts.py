@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from mixmark.harness.contracts.schema import (
     Conditions,
     Cost,
     Hosts,
+    Phase,
     Rate,
     Result,
     System,
@@ -103,16 +105,51 @@ def test_a_stamp_may_be_as_late_as_its_clock_is_off(two: Result) -> None:
 # hosts that are lost
 
 
-def test_a_host_that_was_asked_for_and_took_no_part_leaves_no_score(two: Result) -> None:
+def test_the_score_is_of_the_hosts_that_took_part_and_another_one_is_named(two: Result) -> None:
     absent = (Absent(kind="host", name="host3", reason="its Mixmark is 0.0.9, and this one 0.1.0"),)
     missing = says("hosts_took_part", "run", host="host3", why=absent[0].reason)
     lost = two.model_copy(update={"absent": absent})
-    assert list(map(facts, scored(lost).problems)) == [missing]
+    assert scored(lost).problems == () and scored(lost).mixes_per_kwh == scored(two).mixes_per_kwh
     found = judge(lost)
-    assert (found.verdict.word, list(map(facts, found.verdict.reasons)), found.exit_code) == ("invalid", [missing], 1)
+    assert (found.verdict.word, found.exit_code) == ("fair", 0)
+    assert says("hosts_took_part.noticed", "run", share=()) in map(facts, found.verdict.reasons)
     without = lost.model_copy(update={"mix": None, "phases": ()})
     assert said(quality.hosts_took_part, without) == said(quality.hosts_took_part, lost) == [missing]
     assert said(quality.hosts_took_part, two) == []
+
+
+def test_a_host_that_begins_late_is_a_finding_and_contradicts_nothing(two: Result) -> None:
+    begin_ns, end_ns = two.records[0].parent_window_ns or (0, 0)
+    seconds = (end_ns - begin_ns + 2 * BOUND_NS) / SECOND
+    planned = needs(two, end_ns - begin_ns)
+    for late_s in (10, 20):
+        late = on_host(planned, "host2", parent_window_ns=(begin_ns + late_s * SECOND, end_ns))
+        values = {"phase": "mixed.1", "host": "host2", "idle_s": 20.0, "window_s": seconds}
+        expected = [says("hosts_at_work.late", "run", **values)] if late_s == 20 else []
+        assert said(quality.hosts_at_work, late) == expected
+        assert scored(late).runs[0].length_ns == scored(two).runs[0].length_ns
+        assert not [each for each in contradictions(late, SuiteClaims()) if "shorter than planned" in each]
+    cut = on_host(
+        on_host(planned, "host1", parent_window_ns=(begin_ns, end_ns - SECOND)),
+        "host2",
+        parent_window_ns=(begin_ns, end_ns - SECOND),
+    )
+    assert [each for each in contradictions(cut, SuiteClaims()) if "shorter than planned" in each]
+
+
+def needs(about: Result, min_ns: int) -> Result:
+    """The same, of a plan whose windows last at least so long."""
+    said = about.model_dump_json(include={"phases"}).replace('"min_ns":0', f'"min_ns":{min_ns}')
+    return about.model_copy(update={"phases": tuple(map(Phase.model_validate, json.loads(said)["phases"]))})
+
+
+def test_a_leading_process_that_stood_still_is_named_first_where_it_moved_the_figure(two: Result) -> None:
+    slept = two.model_copy(update={"connections": (connection("mixed.1", "host2", unled_ns=34 * SECOND),)})
+    [(_, _, values)] = found = said(quality.hosts_at_work, slept)
+    assert values["idle_s"] == 34 and judge(slept).verdict.word == "fair"
+    busy = watched(0, 600 * SECOND, busy_ns=300 * SECOND)
+    disturbed = judge(on_host(slept, "host2", conditions=busy)).verdict
+    assert (disturbed.word, facts(disturbed.reasons[0])) == ("disturbed", found[0])
 
 
 # what each host went through

@@ -7,7 +7,6 @@ import pytest
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
-    Absent,
     Conditions,
     Cost,
     Environment,
@@ -310,14 +309,12 @@ def test_no_score_where_a_run_is_missing() -> None:
 def test_the_problems_of_joined_results_have_the_number_of_their_result() -> None:
     lost = changed(run()[0], "resnet50", cut_short=Failure(kind="crashed", message="signal 9", hint=""))
     blind = changed(run()[0], "llm", audit=None, unaudited="the reference needs 40 GB")
-    absent = (Absent(kind="host", name="host3", reason="no route to it"),)
-    results = of(run()), of(lost), of(blind), of(run()).model_copy(update={"absent": absent})
+    results = of(run()), of(lost), of(blind), of(run())
     found = joined([scored(each) for each in results])
     part = {"phase": "2/mixed.1", "suite": "resnet50", "device": "gpu:0"}
     assert problems(found) == [
         says("mix_complete.failed", "run", **part, kind="crashed", message="signal 9", hint=""),
         says("audited.missing", "3/mixed.1.llm.gpu-0", why="the reference needs 40 GB"),
-        says("hosts_took_part", "run", host="host3", why="no route to it"),
     ]
     assert [each.phase for each in found.runs] == [f"{number}/mixed.1" for number in (1, 2, 3, 4)]
     assert (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)

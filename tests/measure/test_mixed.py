@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +31,7 @@ from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import clock
 
 pytestmark = pytest.mark.usefixtures("inline_workers")
 
@@ -123,18 +124,39 @@ class Stage:
             placement=placement.place(MIX.units, rates, self.devices()),
         )
 
-    def play(self, max_s: float = 3.0, phase: Phase | None = None, **more: Any) -> dict[tuple[str, str], Record]:
+    def play(
+        self,
+        max_s: float = 3.0,
+        phase: Phase | None = None,
+        grants: Callable[[], tuple[None, int]] | None = None,
+        **more: Any,
+    ) -> dict[tuple[str, str], Record]:
         def planner(units: Any, rates: Any) -> Any:
             return placement.place(units, rates, self.devices())
 
         phase = phase or self.phase(max_s)
         drive = mixed.local_driver(MIX, phase, planner, **more)
+        drive.grants = grants
         records = attend(phase, self.equipment(), self.folder, drive, on_ready=drive.on_ready)
         return {(record.route.suite, record.route.device): record for record in records}
 
 
 def units(records: Mapping[tuple[str, str], Record], suite: str) -> int:
     return sum(timestamps.units(r.completions) for (name, _), r in records.items() if name == suite and r.completions)
+
+
+def test_a_phase_that_another_process_leads_ends_when_that_says_and_not_by_its_own_begin(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"a": {"low": 0.1, "high": 0.1}}, {})
+    ends_ns = clock.now_ns() + 5_000_000_000
+    windows = {each.parent_window_ns for each in stage.play(60, grants=lambda: (None, ends_ns)).values()}
+    ((begin_ns, end_ns),) = filter(None, windows)
+    assert (begin_ns < ends_ns, end_ns) == (True, ends_ns)
+
+
+def test_of_a_host_that_begins_after_the_end_nothing_counts(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"a": {"low": 0.1, "high": 0.1}}, {})
+    before_ns = clock.now_ns() - 1
+    assert {each.completions for each in stage.play(60, grants=lambda: (None, before_ns)).values()} <= {None}
 
 
 def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:

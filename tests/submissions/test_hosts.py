@@ -11,12 +11,11 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.plan import mixes
 from mixmark.reporters.hosts import label
 from mixmark.submissions.conclude import contribution_of, machine_of, unlike
-from mixmark.submissions.entry import KitCheck, KitReport
+from mixmark.submissions.entry import KitReport
 from mixmark.submissions.redact import Redactor, host_names, words_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE
 from tests.golden.sample import system
-from tests.submissions.made import kit_report
 
 UUID = "5d1cae40-0000-4000-8000-0123456789ab"
 ONYX = system().model_copy(update={"cpu_model": "Acme Onyx", "cpu_threads": 8, "cpu_cores": 4})
@@ -78,12 +77,6 @@ def test_an_entry_lists_equal_hosts_once_and_counts_what_they_have_together() ->
     assert [*map(label, machine.hosts)] == ["2 hosts: host1, host3", "1 host: host2"]
     whole = machine.whole
     assert (whole.cpu_model, whole.cpu_cores, whole.cpu_threads) == ("2 × Acme Quartz 9000, Acme Onyx", 36, 72)
-
-
-def test_a_kit_that_was_killed_has_not_passed() -> None:
-    made = KitCheck(check="claims_run", state="passed", message="8 routes ran", docs="docs")
-    ahead = made.model_copy(update={"state": "not checked", "message": "the kit ended before it"})
-    assert kit_report(verdicts=(made,)).passed and not kit_report(verdicts=(made, ahead)).passed
 
 
 def test_the_kit_checked_the_code_of_an_adapter_on_every_host() -> None:

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, cast
 import psutil
 
 from mixmark.harness.capabilities.hosts import machine, messages
+from mixmark.harness.capabilities.hosts.agents import SILENT_S
 from mixmark.harness.capabilities.hosts.coordinator import EVERY_S
 from mixmark.harness.capabilities.hosts.messages import PART_BYTES, AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import Pipes, lines
@@ -46,16 +47,17 @@ from mixmark.harness.measure.phase import Part, attend
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.record.store import Store
-from mixmark.harness.resources import clock
+from mixmark.harness.resources import clock, scratch
 from mixmark.harness.resources.psutils import known
 from mixmark.harness.worker.calls import Call, Garbled, P, read, serve, write_call
 from mixmark.harness.worker.messages import StageName
 from mixmark.harness.worker.plugin_process import end_all
 
 LOG_BYTES = 1 << 16  # the end of a worker's log, which is sent
+ALONE = 5  # times SILENT_S without a byte of the leading process, which may itself stand still: then the agent ends
 AT_ONCE = (AgentCalls.ping, AgentCalls.grant)  # served also while another call is
 
-Granted = tuple[Grant, int | None, Reason | None]
+Granted = tuple[Grant, int, Reason | None]
 """The arguments of `AgentCalls.grant`."""
 
 
@@ -86,7 +88,8 @@ class Agent(AgentCalls):
     def serve(self) -> None:
         """Never returns: the process ends with the stream, and with it all workers."""
         self._send(messages.arrival())
-        threading.Thread(target=self._receive, name="receive", daemon=True).start()
+        for target in (self._receive, self._end_alone):
+            threading.Thread(target=target, daemon=True).start()
         serve(iter(self._calls.get, None), lambda: self, self._send)
 
     def call(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
@@ -115,11 +118,23 @@ class Agent(AgentCalls):
         finally:
             self._end()
 
+    def _end_alone(self) -> None:
+        """Ends this process once the leading process, which pings it each second, is silent: a network that was cut off
+        ends no stream. The time is counted, since this process itself may stand still."""
+        silent = 0
+        while silent < ALONE:
+            before = self._pipes.received_bytes
+            clock.sleep(SILENT_S)
+            silent = silent + 1 if self._pipes.received_bytes == before else 0
+        print(f"mixmark agent: nothing was heard of the leading process for {ALONE * SILENT_S:g} s", flush=True)
+        self._end()
+
     def _end(self) -> None:
         """Ends the workers and this process. Nothing can be reported any more."""
         for child in known(lambda: psutil.Process().children(recursive=True), ()):
             known(child.kill, None)
         shutil.rmtree(self._folder, ignore_errors=True)
+        scratch.remove()
         os._exit(0)
 
     @property
@@ -139,8 +154,8 @@ class Agent(AgentCalls):
     def ping(self, *, sent_ns: int) -> tuple[int, int]:
         return sent_ns, clock.now_ns()
 
-    def grant(self, *, grant: Grant, lasts_ns: int | None, problem: Reason | None = None) -> None:
-        self.grants.put((grant, lasts_ns, problem))
+    def grant(self, *, grant: Grant, ends_ns: int, problem: Reason | None = None) -> None:
+        self.grants.put((grant, ends_ns, problem))
 
     def open_meters(self) -> tuple[Domain | Absent, ...]:
         self._meters = metered(self._devices, self._adapters, self._config)
@@ -248,13 +263,13 @@ class RemoteControl:
 
     def __init__(self, agent: Agent, devices: Sequence[Device], placement: Placement) -> None:
         self._agent, self._devices, self._placement = agent, devices, placement
-        self._lasts_ns: int | None = None
+        self._ends_ns = 0
         self._first: Grant | None = None
         self._next_ns = 0
 
     def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
         self._agent.call(LeaderCalls.mix_ready, loaded=loaded)
-        self._first, self._lasts_ns, problem = self._agent.grants.get()
+        self._first, self._ends_ns, problem = self._agent.grants.get()
         if problem:
             raise MixmarkError(problem)
         units = self._first.units
@@ -268,11 +283,11 @@ class RemoteControl:
             return self._placement.model_copy(update={"rates": tuple(rates), "mixes_per_s": 0})
         return place(mix_units, rates, self._devices, host_fraction=self._placement.host_fraction)
 
-    def grants(self) -> tuple[Grant | None, int | None]:
+    def grants(self) -> tuple[Grant | None, int]:
         latest, self._first = self._first, None
         while not self._agent.grants.empty():
-            latest, self._lasts_ns, _ = self._agent.grants.get()
-        return latest, self._lasts_ns
+            latest, self._ends_ns, _ = self._agent.grants.get()
+        return latest, self._ends_ns
 
     def watch(self, snapshot: MixSnapshot) -> None:
         if snapshot.elapsed_ns < self._next_ns:

@@ -53,11 +53,13 @@ class RemoteAgent:
     """The number of regular pings that were sent since the agent's last message."""
     round_trips: list[RoundTrip] = field(default_factory=list)
     """The pings with a reply since `Agents.begin_phase`."""
+    sending: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self, method: Callable[Concatenate[Any, P], object], *args: P.args, **arguments: P.kwargs) -> None:
         """Calls a method of `AgentCalls`, unless the agent is lost."""
         if not self.lost:
-            self.channel.send(write_call(method, *args, **arguments))
+            with self.sending:
+                self.channel.send(write_call(method, *args, **arguments))
 
     def lose(self, why: Reason) -> None:
         """Ends the host's part in the run. The first reason stays."""
@@ -91,8 +93,9 @@ class RemoteAgent:
 class Agents:
     """All agents of a run. Use it as a context manager: leaving it ends them, and with them their workers.
 
-    A thread for each agent receives its lines and records the replies to pings. Everything else happens in the thread
-    that runs `received` or `call`.
+    A thread for each agent receives its lines and records the replies to pings, and one pings them all, whatever the
+    run does: an agent that hears nothing ends itself. Everything else happens in the thread that runs `received` or
+    `call`.
     """
 
     def __init__(self, launcher: Launcher, hosts: Sequence[Host], folder: Path) -> None:
@@ -102,7 +105,7 @@ class Agents:
         # It gets None when an agent has arrived, and a reason when one has ended.
         self._inbox: queue.SimpleQueue[tuple[RemoteAgent, Received | Reason | None]] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._pinged_s = 0.0
+        self._closing = threading.Event()
         self._stack = ExitStack()
         self.refused: dict[str, Reason] = {}
         """The hosts whose agent could not be started or is of another Mixmark, and why."""
@@ -120,6 +123,8 @@ class Agents:
                 thread = threading.Thread(target=self._receive, args=(agent,), name=f"agent of {name}", daemon=True)
                 thread.start()
                 self._threads.append(thread)
+            self._threads.append(threading.Thread(target=self._keep_pinging, name="pings", daemon=True))
+            self._threads[-1].start()
             stack.callback(self._close)
             self._await_arrivals()
             self._stack = stack.pop_all()
@@ -132,6 +137,7 @@ class Agents:
         shutil.rmtree(self._folder / "scratch", ignore_errors=True)
 
     def _close(self) -> None:
+        self._closing.set()
         for agent in self._agents.values():
             agent.channel.close()
         for thread in self._threads:
@@ -191,15 +197,12 @@ class Agents:
 
     def received(self, until_s: float) -> Iterator[tuple[RemoteAgent, Received]]:
         """Yields what the agents send until then, but not the parts of files, which are kept. Calls have the run's
-        names. Pings are sent meanwhile, and a silent host is given up."""
+        names. A silent host is given up."""
         while True:
             now_s = clock.now_s()
-            if now_s - self._pinged_s >= PING_S:
-                self._ping()
-                for agent in self._agents.values():  # counted, not timed: this process itself may have stood still
-                    agent.unheard_pings += 1
-                    if agent.unheard_pings > SILENT_S / PING_S:
-                        agent.lose(f"nothing was heard of it for {SILENT_S:g} s")
+            for agent in self._agents.values():
+                if agent.unheard_pings > SILENT_S / PING_S:
+                    agent.lose(f"nothing was heard of it for {SILENT_S:g} s")
             try:
                 agent, received = clock.get(self._inbox, max(0.0, min(TICK_S, until_s - now_s)))
             except queue.Empty:
@@ -220,15 +223,17 @@ class Agents:
             elif received is not None and not agent.lost:
                 yield agent, received
 
-    def _ping(self) -> None:
-        self._pinged_s = clock.now_s()
-        for name in self.present:
-            self._agents[name].ping()
+    def _keep_pinging(self) -> None:
+        while not clock.wait(self._closing, PING_S):
+            for agent in [*self._agents.values()]:
+                agent.ping()
+                agent.unheard_pings += 1  # counted, not timed: this process itself may stand still
 
     def burst(self) -> None:
         """Sends several pings in a row, so that one of them meets no delay. No host is at work meanwhile."""
         for _ in range(BURST):
-            self._ping()
+            for name in self.present:
+                self._agents[name].ping()
             for _ in self.received(clock.now_s() + 0.01):
                 pass
 

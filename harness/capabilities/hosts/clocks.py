@@ -87,6 +87,11 @@ def fit(trips: Sequence[RoundTrip]) -> Clock:
     )
 
 
+def theirs_ns(clock: Clock, ours_ns: int) -> int:
+    """Moves a timestamp of this host's clock onto the other host's, within the clock's bound."""
+    return ours_ns + clock.offset_ns + round(clock.drift * (ours_ns - clock.at_ns))
+
+
 def ours_ns(clock: Clock, theirs_ns: int) -> int:
     """Moves a timestamp of the other host's clock onto this host's, within the clock's bound."""
     since = theirs_ns - clock.offset_ns - clock.at_ns

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mixmark.harness.capabilities.hosts import clocks, messages, names
 from mixmark.harness.capabilities.hosts.agents import TICK_S, Agents, Received, reason
-from mixmark.harness.capabilities.hosts.coordinator import EVERY_S, Coordinator
+from mixmark.harness.capabilities.hosts.coordinator import AHEAD_S, EVERY_S, Coordinator
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, PhaseReports
 from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.errors import MixmarkError
@@ -92,7 +92,8 @@ class Cluster:
         self._measure_idle(request.idle_s, begins=True)
         notify(PhaseStarted(request.phase))
         on_hosts = {name: _HostPhase(name, request, notify) for name in hosts}
-        replies = _PhaseOnHosts(self.hosts, request, on_hosts, notify).run()
+        on_all = _PhaseOnHosts(self.hosts, request, on_hosts, notify)
+        replies = on_all.run()
         self.hosts.burst()
         clock_of = self._fit_clocks({*hosts, *self.hosts.present})
         records: list[Record] = []
@@ -109,6 +110,7 @@ class Cluster:
                             clock=clock_of[name],
                             sent_bytes=reply.sent_bytes,
                             received_bytes=reply.received_bytes,
+                            unled_ns=round(on_all.unled_s * 1e9),
                         )
                     )
                     continue
@@ -187,6 +189,8 @@ class _HostPhase(PhaseReports):
     name: str
     request: PhaseRequest
     notify: Callable[[PhaseEvent], None]
+    ends_ns: int = 0
+    """When a mixed phase ends, on the host's clock."""
     ready: LoadedSuites | None = None
     tally: Tally | None = None
     reply: messages.PhaseMeasured | Reason | None = None
@@ -230,10 +234,13 @@ class _PhaseOnHosts:
     coordinator: Coordinator | None = None
     problem: Reason | None = None
     """Why a mixed phase cannot begin."""
-    begin_s: float = 0.0
+    begin_s: float | None = None
+    """When the first host had begun a mixed phase."""
     granted_s: float = 0.0
-    lasts_ns: int | None = None
-    """How long a mixed phase lasted, once it is over."""
+    unled_s: float = 0.0
+    """The longest time between two grants beyond that of a credit."""
+    over: bool = False
+    """Whether the end of a mixed phase is known."""
 
     @property
     def measuring(self) -> list[_HostPhase]:
@@ -272,6 +279,9 @@ class _PhaseOnHosts:
             getattr(host, received.name)(**received.arguments)
             if host.tally and self.coordinator and host.name in self.coordinator.hosts:
                 self.coordinator.update(host.name, host.tally)
+                if self.begin_s is None:
+                    self.begin_s = clock.now_s()
+                    self._end_at(self.begin_s + self.request.phase.shares[0].limits.max_ns / 1e9)
         elif isinstance(received, Failed):
             self._end(host, plain(reason(received), MAX_REASON))
         elif received.name == AgentCalls.measure_phase.__name__:
@@ -281,9 +291,8 @@ class _PhaseOnHosts:
         """Ends the phase of a host that has replied or is lost. Before the end of the window the host's part of the mix
         then goes to the other hosts."""
         host.reply = reply
-        elapsed_s = clock.now_s() - self.begin_s
-        if self.coordinator and host.name in self.coordinator.hosts and self.lasts_ns is None:
-            self.coordinator.remove(host.name, elapsed_s)
+        if self.coordinator and host.name in self.coordinator.hosts and not self.over:
+            self.coordinator.remove(host.name, self._elapsed_s(clock.now_s()))
 
     def _coordinate(self) -> None:
         """Begins a mixed phase when every remaining host is ready, and then grants work every EVERY_S."""
@@ -292,10 +301,11 @@ class _PhaseOnHosts:
             if self.measuring and not self.problem and all(host.ready for host in self.measuring):
                 self._begin(now_s)
             return
-        elapsed_ns = round((now_s - self.begin_s) * 1e9)
+        elapsed_ns = round(self._elapsed_s(now_s) * 1e9)
         over = mixed.is_over(elapsed_ns, self.coordinator.surplus, self.request.phase.shares[0].limits)
-        if over and self.lasts_ns is None:
-            self.lasts_ns = elapsed_ns
+        if over and not self.over:
+            self.over = True
+            self._end_at(now_s)
             self._grant(now_s)
         elif now_s - self.granted_s >= EVERY_S:
             self._grant(now_s)
@@ -316,22 +326,34 @@ class _PhaseOnHosts:
         except (ValueError, MixmarkError) as error:
             self.problem = str(error)
             for host in self.measuring:
-                self.agents[host.name].send(AgentCalls.grant, grant=Grant({}, {}), lasts_ns=0, problem=self.problem)
+                self.agents[host.name].send(AgentCalls.grant, grant=Grant({}, {}), ends_ns=0, problem=self.problem)
             return
         self.notify(WindowOpens(request.phase))
-        self.begin_s = now_s
+        self._end_at(now_s + request.phase.shares[0].limits.max_ns / 1e9)
         self._grant(now_s)
+
+    def _elapsed_s(self, now_s: float) -> float:
+        """The time since the first host began; 0 before."""
+        return 0.0 if self.begin_s is None else now_s - self.begin_s
+
+    def _end_at(self, time_s: float) -> None:
+        """Sets when the phase ends on all hosts: their next grants say it."""
+        for host in self.measuring:
+            with suppress(ValueError):  # a host whose clock is not known has no part in the end
+                host.ends_ns = clocks.theirs_ns(clocks.fit(self.agents[host.name].round_trips), round(time_s * 1e9))
 
     def _grant(self, now_s: float) -> None:
         assert self.coordinator is not None
+        if self.begin_s is not None:
+            self.unled_s = max(self.unled_s, now_s - self.granted_s - AHEAD_S)
         self.granted_s = now_s
-        for name, grant in self.coordinator.grants(now_s - self.begin_s).items():
-            self.agents[name].send(AgentCalls.grant, grant=grant, lasts_ns=self.lasts_ns)
+        for name, grant in self.coordinator.grants(self._elapsed_s(now_s)).items():
+            self.agents[name].send(AgentCalls.grant, grant=grant, ends_ns=self.hosts[name].ends_ns)
 
     def _snapshot(self, now_s: float) -> MixSnapshot:
         assert self.coordinator is not None and self.request.mix is not None
         return MixSnapshot(
-            elapsed_ns=round((now_s - self.begin_s) * 1e9),
+            elapsed_ns=round(self._elapsed_s(now_s) * 1e9),
             mixes=self.coordinator.mixes,
             planned_per_s=self.coordinator.placement.mixes_per_s,
             running={},

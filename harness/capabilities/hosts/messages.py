@@ -118,10 +118,11 @@ class AgentCalls(Protocol):
     def read_meters(self, *, phase: str) -> MeterSamples:
         """The samples of the meters since the phase began."""
 
-    def grant(self, *, grant: Grant, lasts_ns: int | None, problem: Reason | None = None) -> None:
+    def grant(self, *, grant: Grant, ends_ns: Nanoseconds, problem: Reason | None = None) -> None:
         """The part of a mix that the host may do from now on. The first grant begins the mixed phase, and each replaces
-        the previous one. lasts_ns: how long the phase lasted, if it is over. problem: why the phase cannot begin: the
-        routes that all hosts together have loaded do not make a mix."""
+        the previous one. ends_ns: when the phase ends, on the host's clock: one moment for all hosts, first the latest
+        possible one. problem: why the phase cannot begin: the routes that all hosts together have loaded do not make a
+        mix."""
 
     def ping(self, *, sent_ns: int) -> tuple[int, Nanoseconds]:
         """Returns sent_ns and the agent's clock when the ping arrived."""

@@ -21,12 +21,12 @@ def check_adapter(
     adapter: str,
     config: Path | None = None,
     timeout_s: float = TIMEOUT_S,
-    on_check: Callable[[Report], None] = lambda report: None,
+    on_check: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Checks an adapter by its name, or as ./acme.py:Acme; `assert report.passed, str(report)` makes a test of it.
 
     config: the file with the adapter's options and its interpreter; by default mixmark.toml of the current folder.
-    timeout_s: how long a worker may be silent. on_check: gets the report so far before each check. Raises
+    timeout_s: how long a worker may be silent. on_check: gets the name of each check before it begins. Raises
     UsageError if there is no such adapter, or its interpreter has no Mixmark of this version.
     """
     from mixmark.harness.capabilities.kit.adapter import report
@@ -37,7 +37,7 @@ def check_adapter(
 def check_meter(
     meter: str,
     config: Path | None = None,
-    on_check: Callable[[Report], None] = lambda report: None,
+    on_check: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Checks a meter by its name, or as ./acme_power.py:AcmePower, against the devices of all adapters that are
     installed; the arguments are as in `check_adapter`."""
@@ -49,7 +49,7 @@ def check_meter(
 def check_suite(
     suite: str,
     config: Path | None = None,
-    on_check: Callable[[Report], None] = lambda report: None,
+    on_check: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Checks a suite by its name, or as ./acme.py:Acme, at the smoke tier with torch; the arguments are as in
     `check_adapter`. The suite's code runs in this process."""

@@ -199,7 +199,7 @@ def report(
     adapter: str,
     config: Path | None,
     timeout_s: float,
-    on_check: Callable[[Report], None],
+    on_check: Callable[[str], None],
     device: str = "",
     keep: Callable[[Report, Result | None], None] = lambda report, result: None,
 ) -> Report:

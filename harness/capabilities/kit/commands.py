@@ -174,7 +174,7 @@ def check_suite(name: str, out: Path | None, wait_idle_s: float | None, config: 
 
 
 def _check(
-    kit: Callable[[str, Path | None, Callable[[Report], None]], Report],
+    kit: Callable[[str, Path | None, Callable[[str], None]], Report],
     name: str,
     out: Path | None,
     wait_idle_s: float | None,
@@ -187,33 +187,20 @@ def _check(
         sys.exit(_run(lambda on_check: kit(name, config, on_check), out, as_json))
 
 
-def _run(kit: Callable[[Callable[[Report], None]], Report], out: Path | None, as_json: bool) -> int:
-    """Runs a kit, which calls its argument with the report so far, prints its report and returns the exit code. Each
-    check is shown and written when it is made, so that a kit that is killed leaves what it checked."""
+def _run(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_json: bool) -> int:
+    """Runs a kit, which calls its argument with the name of each check, prints its report and returns the exit code."""
     from rich.console import Console
 
-    from mixmark.harness.capabilities.kit.report import AHEAD, PAGE
+    from mixmark.harness.capabilities.kit.report import PAGE
 
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")
-    console, shown = Console(stderr=True), 0
-    status = console.status("")  # shown on a terminal only
-
-    def show(report: Report) -> None:
-        nonlocal shown
-        made = [result for result in report.verdicts if result.message != AHEAD]
-        for result in made[shown:]:
-            words = f"{result.state}: {result.check}: {result.message}"
-            console.print(words, highlight=False, markup=False, soft_wrap=True)
-        shown = len(made)
-        status.update(f"checking {', '.join(result.check for result in report.verdicts[shown : shown + 1])}")
-        if out is not None:
-            text = json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False)
-            with explained(f"cannot write {out}", "give --out another file"):
-                out.write_text(text + "\n", "utf-8")
-
+    status = Console(stderr=True).status("")  # shown on a terminal only
     with plugins_print_to_stderr(), status:
-        show(report := kit(show))
+        report = kit(lambda name: status.update(f"checking {name}"))
+    if out is not None:
+        with explained(f"cannot write {out}", "give --out another file"):
+            out.write_text(json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", "utf-8")
     if as_json:
         print_json({"passed": report.passed, **report.model_dump(mode="json")})
     else:

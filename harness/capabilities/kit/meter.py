@@ -201,7 +201,7 @@ def _wraps(domain: Domain) -> str:
     return f"{domain.id} wraps at {domain.wrap_joules:.4g} J" if domain.wrap_joules else f"{domain.id} does not wrap"
 
 
-def report(meter: str, config: Path | None, on_check: Callable[[Report], None]) -> Report:
+def report(meter: str, config: Path | None, on_check: Callable[[str], None]) -> Report:
     """See `kit.check_meter`."""
     plugin, configured = chosen("meters", meter), configuration.load(config)
     devices = setup.find_devices((), configured).devices

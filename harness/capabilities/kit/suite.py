@@ -369,7 +369,7 @@ CHECKS: tuple[Check[SuiteTrials], ...] = (
 """Every check, in the order of the report."""
 
 
-def report(suite: str, config: Path | None, on_check: Callable[[Report], None]) -> Report:
+def report(suite: str, config: Path | None, on_check: Callable[[str], None]) -> Report:
     """See `kit.check_suite`."""
     plugin, configured = chosen("suites", suite), configuration.load(config)
     with ExitStack() as stack:

@@ -176,6 +176,9 @@ class Connection(Fact):
     """Bytes from the other host to the leading host during the measurement of the phase, counted by the other host."""
     received_bytes: int = Field(ge=0)
     """Bytes from the leading host to the other host in the same time."""
+    unled_ns: int = Field(default=0, ge=0, le=LARGEST)
+    """The longest time in which the other host got no work of a mixed phase, beyond the time for which it had some: the
+    leading process stood still."""
 
 
 Severity = Literal["note", "warning", "pending", "invalid"]

@@ -28,7 +28,6 @@ from mixmark.harness.judge.energy.total import (
 )
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, found, invalid, note, warning
-from mixmark.harness.judge.mixed_run import took_no_part
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
@@ -170,14 +169,21 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
 
 
 of_mix = Room(900)
+LARGEST_IDLE = 0.02
+"""The largest fraction of a window in which a host may lack work though its devices could do some."""
 LARGEST_CLOCK_FRACTION = 0.001
 """The largest uncertainty of a host's clock, as a fraction of a window."""
 
 
-@of_mix.rule()
+@of_mix.rule(
+    warning("{host} took no part: {why}; the figures are of the other hosts"),
+    noticed=warning("a host took no part, so the figures are of the others"),
+)
 def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
-    """Every host that was asked for took part."""
-    yield from took_no_part(evidence.result)
+    """Every host that was asked for took part. The run is of those that did."""
+    for absence in evidence.result.absent:
+        if absence.kind == "host":
+            yield found("hosts_took_part", host=absence.name, why=absence.reason)
 
 
 @of_mix.rule()
@@ -235,6 +241,27 @@ def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
                 limit_pct=LARGEST_CLOCK_FRACTION * 100,
                 longer_ms=2 * run.clock_bound_ns / 1e6,
             )
+
+
+@of_mix.rule(
+    late=warning("{phase}: {host} began {idle_s:.1f} s late, in a window of {window_s:.0f} s"),
+    unled=warning("{phase}: the leading process stood still: hosts lacked work for {idle_s:.1f} of {window_s:.0f} s"),
+    weight=530,
+    noticed=warning("hosts had no work in a part of the window"),
+)
+def hosts_at_work(evidence: Evidence) -> Iterator[Finding]:
+    """Every host begins a mixed run with the others, and the leading process hands out work throughout."""
+    result = evidence.result
+    for run in evidence.runs:
+        most_s, window_s = LARGEST_IDLE * run.length_ns / 1e9, run.length_ns / 1e9
+        idle_s = max((each.unled_ns / 1e9 for each in result.connections if each.phase == run.phase), default=0.0)
+        if idle_s > most_s:
+            yield found("hosts_at_work.unled", phase=run.phase, idle_s=idle_s, window_s=window_s)
+        windows = {each.route.host: each.parent_window_ns for each in result.records if each.phase == run.phase}
+        begun_ns = {host: window[0] for host, window in windows.items() if window}
+        for host, begin_ns in begun_ns.items():
+            if (late_s := (begin_ns - min(begun_ns.values())) / 1e9) > most_s:
+                yield found("hosts_at_work.late", phase=run.phase, host=host, idle_s=late_s, window_s=window_s)
 
 
 @Room(440, sees="grade").rule(

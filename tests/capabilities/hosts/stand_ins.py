@@ -84,6 +84,7 @@ class StandIn:
     def __init__(self, name: str = "", devices: Sequence[Device] = (device("npu:a"),), machine: str = "") -> None:
         self.name, self.devices, self.machine = name, tuple(devices), machine
         self.grants: queue.SimpleQueue[tuple[Grant, Reason | None]] = queue.SimpleQueue()
+        self.ends_ns = 0
         self.status: str | None = None
         self.folder = Path()
         self.sending = threading.Lock()
@@ -130,7 +131,8 @@ class StandIn:
     def read_meters(self, *, phase: str) -> messages.MeterSamples:
         return messages.MeterSamples(metering=None, sha256={})
 
-    def grant(self, *, grant: Grant, lasts_ns: int | None, problem: Reason | None = None) -> None:
+    def grant(self, *, grant: Grant, ends_ns: int, problem: Reason | None = None) -> None:
+        self.ends_ns = ends_ns
         self.grants.put((grant, problem))
 
     def ping(self, *, sent_ns: int) -> object:

@@ -9,18 +9,21 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Concatenate
+from typing import Any, Concatenate, cast
 
 import pytest
 
 from mixmark.harness.capabilities.hosts import agent, messages
 from mixmark.harness.capabilities.hosts.agent import Agent
+from mixmark.harness.capabilities.hosts.agents import SILENT_S
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import Pipes, lines
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment
+from mixmark.harness.resources import clock
 from mixmark.harness.worker.calls import Failed, P, Reply, T, read, write_call
 from tests.cli.shell import ROOT
+from tests.fakes.streams import End, connection
 
 
 @pytest.mark.slow
@@ -60,6 +63,7 @@ class Served:
         self.ended = threading.Event()
 
         monkeypatch.setattr(Agent, "_end", lambda agent: self.ended.set())
+        monkeypatch.setattr(Agent, "_end_alone", lambda agent: None)
         (its_input, to_agent), (from_agent, its_output) = os.pipe(), os.pipe()
         self.pipes = Pipes(from_agent, to_agent)
         self.lines = lines(self.pipes.receive)
@@ -97,6 +101,42 @@ def test_an_agent_refuses_a_call_before_it_described_its_host_and_a_configuratio
     assert served.call(AgentCalls.ping, sent_ns=7)[0] == 7
     served.close()
     assert served.ended.wait(50)
+
+
+class Wire:
+    """The agent's end of a connection within this process."""
+
+    received_bytes = 0
+
+    def __init__(self, end: End) -> None:
+        self.end = end
+
+    def receive(self) -> bytes:
+        data = self.end.recv(1 << 16) or b""
+        self.received_bytes += len(data)
+        return data
+
+    def send(self, line: bytes) -> None:
+        self.end.sendall(line)
+
+
+@pytest.mark.usefixtures("jumping_clock")
+def test_an_agent_that_hears_nothing_ends_itself_and_goes_on_with_a_leading_process_that_stood_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = connection()
+    ended_s: list[float] = []
+    monkeypatch.setattr(Agent, "_end", lambda agent: ended_s.append(clock.now_s()))
+    served: Any = Agent(cast(Pipes, Wire(far)), None, tmp_path)
+    threading.Thread(target=served.serve, daemon=True).start()
+    begin_s = clock.now_s()
+    for _ in range(10):
+        near.sendall(write_call(AgentCalls.ping, sent_ns=7))
+        clock.sleep(40)
+    heard_s = clock.now_s() - 40
+    clock.sleep(300)
+    assert begin_s + 360 == heard_s and len(ended_s) == 1
+    assert 5 * SILENT_S <= ended_s[0] - heard_s <= 6 * SILENT_S
 
 
 class Echo:

@@ -24,9 +24,11 @@ from mixmark.harness.contracts.schema import (
     Phase,
     Record,
     Samples,
+    Share,
     Task,
 )
 from mixmark.harness.measure.executor import PhaseEvent, PhaseRequest, StageStarted
+from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.plan.placement import place
 from mixmark.harness.record import store
 from mixmark.harness.resources import clock
@@ -156,6 +158,49 @@ def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path
     assert 0 < sum(right.parts.values()) < sum(MIX.units.values()), "at first it had a part of the mix"
     assert failures(records) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
     assert {name for name, each in records.items() if each.completions} == {"right/npu:a low", "right/npu:a high"}
+
+
+class Timed(StandIn):
+    """It works until the moment that the leading process names, and begins later than it could."""
+
+    def __init__(self, ahead_s: float, late_s: float) -> None:
+        super().__init__()
+        self.ahead_ns, self.late_s = round(ahead_s * SECOND), late_s
+
+    def mix(self, phase: Phase) -> None:
+        self.ready(phase)
+        self.grants.get()
+        clock.sleep(self.late_s)
+        self.begin_ns = self.clock_ns()
+        self.progress(phase)
+        while self.clock_ns() < self.ends_ns:
+            clock.sleep(min(0.1, (self.ends_ns - self.clock_ns()) / 1e9))
+
+    def record(self, phase: str, of: Share) -> Record:
+        return super().record(phase, of).model_copy(update={"parent_window_ns": (self.begin_ns, self.ends_ns)})
+
+
+def test_all_hosts_end_at_one_moment_and_the_window_is_as_long_as_planned_from_the_first_that_began(
+    tmp_path: Path,
+) -> None:
+    with led(tmp_path, left=Timed(5, 0.5), right=Timed(-900, 7)) as cluster:
+        records, connections = measured(cluster, mixed("left", "right"))
+    windows = {name: each.parent_window_ns for name, each in records.items()}
+    (left, right) = (windows["left/npu:a low"], windows["right/npu:a low"])
+    assert left and right
+    assert (right[0] - left[0], left[1] - left[0], right[1]) == (6.5 * SECOND, 60 * SECOND, left[1])
+    assert [each.unled_ns for each in connections] == [0, 0]
+
+
+def test_a_leading_process_that_stood_still_is_a_fact_of_the_phase(tmp_path: Path) -> None:
+    def stands_still(event: PhaseEvent, waited: list[int] = []) -> None:  # noqa: B006
+        if isinstance(event, MixSnapshot) and event.elapsed_ns > 10 * SECOND and not waited:
+            waited.append(1)
+            clock.sleep(40)
+
+    with led(tmp_path, left=Timed(5, 0), right=Timed(0, 0)) as cluster:
+        _, connections = measured(cluster, mixed("left", "right"), stands_still)
+    assert [round(each.unled_ns / SECOND) for each in connections] == [34, 34]
 
 
 class Silent(StandIn):

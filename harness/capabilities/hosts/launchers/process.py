@@ -48,6 +48,7 @@ SSH_OPTIONS = (
     *("-T", "-a", "-x"),  # no terminal; neither the user's ssh agent nor a display is forwarded
     *("-o", "BatchMode=yes"),
     *("-o", f"ConnectTimeout={SSH_CONNECTS_WITHIN_S}"),
+    *("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"),  # it ends when the network was cut off
     *("-o", "LogLevel=ERROR"),  # no banner and no warning: the log is the agent's
     *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
     *("-o", "ClearAllForwardings=yes", "-o", "PermitLocalCommand=no"),

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
 CHUNK_BYTES = 1 << 16
@@ -70,8 +70,8 @@ class AgentActor:
         return status if status >= 0 else 128 - status, self.log.read()
 
 
-def carry(ray: Any, node: str, words: list[str], output: int) -> int:
-    """Carries the streams until the agent's end. Returns its exit status. Raises RayError."""
+def carry(ray: Any, node: str, words: list[str], output: int) -> NoReturn:
+    """Carries the streams until the agent's end, and ends with its exit status. Raises RayError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     kind = ray.remote(num_cpus=0, concurrency_groups={"send": 1, "receive": 1})(AgentActor)
@@ -92,7 +92,9 @@ def carry(ray: Any, node: str, words: list[str], output: int) -> int:
             printed.flush()
     status, log = ray.get(actor.end.remote())
     os.write(2, log)
-    return int(status)
+    os._exit(
+        status
+    )  # at once: a call of the other thread while Ray shuts down would print, and end this process with 1
 
 
 def main(address: str, wanted: str = "", *words: str) -> int | str:
@@ -116,7 +118,7 @@ def main(address: str, wanted: str = "", *words: str) -> int | str:
     if node is None:
         return "the cluster has no node of its address"
     try:
-        return carry(ray, node, list(words), output)
+        carry(ray, node, list(words), output)
     except ray.exceptions.RayTaskError as error:
         return f"its agent cannot be started: {error.cause}"
     except ray.exceptions.RayError as error:

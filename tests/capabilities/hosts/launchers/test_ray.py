@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import psutil
 import pytest
 
 from mixmark.harness.capabilities.hosts.agents import Agents
-from mixmark.harness.capabilities.hosts.launchers import Host, choose
+from mixmark.harness.capabilities.hosts.launchers import Host, choose, process
 from mixmark.harness.contracts.errors import UsageError
 from tests.capabilities.hosts.launchers import end_soon, facts, stand_in
 
@@ -49,6 +52,57 @@ def test_a_cluster_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(UsageError, match="the Ray cluster cannot be used: Could not find any running Ray"):
         choose.choose(None, "ray", None)
+
+
+STRATEGY = "def NodeAffinitySchedulingStrategy(*_, **__): ..."
+RAY_THAT_SHUTS_DOWN = """
+import atexit, os, threading, types
+class exceptions: RayError = RayTaskError = OSError
+down = threading.Event()
+@atexit.register
+def shutdown():
+    down.set()
+    threading.Event().wait(5)  # while the other threads still call
+def init(**_): ...
+def nodes(): return [{"NodeManagerAddress": "n", "NodeID": "n", "Alive": True}]
+def get(value):
+    if down.is_set():
+        os.write(2, b"the core worker has already been shutdown\\n")
+        os._exit(1)
+    return value
+class Call:
+    def __init__(self, method): self.remote = method
+    def options(self, **_): return self
+def remote(**_):
+    def of(kind):
+        actor = kind()
+        calls = {name: Call(getattr(actor, name)) for name in ("start", "send", "receive", "end")}
+        made = types.SimpleNamespace(remote=lambda: types.SimpleNamespace(**calls))
+        return types.SimpleNamespace(options=lambda **_: made)
+    return of
+"""
+
+
+def test_the_bridge_ends_with_the_status_and_the_last_line_of_its_agent_whatever_ray_does_then(tmp_path: Path) -> None:
+    for name, text in (("", RAY_THAT_SHUTS_DOWN), ("util/", ""), ("util/scheduling_strategies/", STRATEGY)):
+        (tmp_path / f"ray/{name}").mkdir()
+        (tmp_path / f"ray/{name}__init__.py").write_text(text)
+    words = [
+        sys.executable,
+        process.RAY_BRIDGE,
+        "auto",
+        "n",
+        "sh",
+        "-c",
+        "sleep 0.3; echo the last line >&2; kill -9 $$",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, bufsize=0) as bridge:
+        assert bridge.stdin and bridge.stderr
+        with suppress(BrokenPipeError):
+            while bridge.poll() is None:
+                bridge.stdin.write(b"x\n")
+        assert (bridge.wait(), bridge.stderr.read().splitlines()[-1]) == (137, b"the last line")
 
 
 def test_without_the_package_the_launcher_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
