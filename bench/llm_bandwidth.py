@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from mixmark.harness.contracts.protocols import Use
 from mixmark.harness.contracts.schema import weight_class
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
-from mixmark.harness.machine import processor
 from mixmark.harness.plugins import registry
+from mixmark.harness.resources import processor
 
 GOAL = 0.85
 ROUTES = ("torch:fp32", "onnxruntime:fp32", "llamacpp:fp16", "llamacpp:int8", "llamacpp:int4")

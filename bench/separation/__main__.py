@@ -36,9 +36,9 @@ import numpy as np
 from bench.separation import Row
 from mixmark.harness.contracts.protocols import Adapter, Array, Runner, Suite, Use
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.harness.machine import processor
 from mixmark.harness.measure.audit import CPU, REFERENCE
 from mixmark.harness.plugins import registry
+from mixmark.harness.resources import processor
 from mixmark.harness.worker import load_generator
 
 ROUNDINGS = {"16 bits": "bf16", "fp8": "fp8", "int8": "int8", "int4": "int4"}

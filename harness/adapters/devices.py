@@ -5,7 +5,6 @@ Runs, meters and watchers identify a GPU by its id: the vendor's UUID, which the
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,9 @@ from uuid import UUID
 from mixmark.harness.contracts.errors import Unsupported, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
-from mixmark.harness.resources import memory
+from mixmark.harness.resources import memory, processor
 from mixmark.harness.resources.cpus import cores as cores
 
-CPUINFO = Path("/proc/cpuinfo")
 SYSFS = Path("/sys/bus/pci/devices")
 NVIDIA, AMD, INTEL = 0x10DE, 0x1002, 0x8086
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # flags of x86, x86 and Arm; other processors emulate bf16 through fp32
@@ -51,7 +49,7 @@ def cpu(precisions: tuple[Precision, ...]) -> Device:
     return Device(
         id=HOST_PROCESSOR,
         kind="cpu",
-        name=_cpuinfo("model name") or platform.processor(),
+        name=processor.name() or "",
         memory_pool=HOST_POOL,
         memory_bytes=memory.installed_bytes(),
         precisions=precisions,
@@ -76,15 +74,8 @@ def multiplies_bf16() -> bool:
 
 
 def flags() -> frozenset[str]:
-    """The processor's instruction sets, as Linux names them; empty if unknown."""
-    return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())
-
-
-def _cpuinfo(field: str) -> str:
-    lines = CPUINFO.read_text().splitlines() if CPUINFO.exists() else []
-    return next(
-        (value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == field), ""
-    )
+    """The processor's extensions that multiply matrices faster, as Linux names them; empty if unknown."""
+    return frozenset(processor.flags(processor.threads()))
 
 
 def gpu_id(pci_address: str, unknown: str) -> str:

@@ -45,6 +45,13 @@ Key = Annotated[str, Field(pattern=r"^[a-z0-9.-]{1,500}$")]
 """The name of a phase or a record."""
 
 
+class Unknown:
+    """A fact that is not known: it is like no other, and like itself only."""
+
+    def __str__(self) -> str:
+        return "unknown"
+
+
 def differences(first: Mapping[str, object], second: Mapping[str, object]) -> tuple[str, ...]:
     """The facts that differ, with their names and both values: `tier: edge and smoke`. A missing or empty fact is
     `none`."""

@@ -9,7 +9,6 @@ doctor         what should be changed before a run
 machine_lock   one measurement at a time
 noise_floor    how much this machine's figures vary from run to run
 disclosure     the machine, its software and its settings, as a result states them
-processor      the host's processor
 power_supply   what supplies the machine with power, and its power profile
 counters       the counters of the machine at one instant, and what happened between two instants
 accelerators   calls the vendors' watchers, which are plugins, so that none of them can disturb a run

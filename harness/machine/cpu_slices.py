@@ -56,7 +56,7 @@ def _is_split(device: Device) -> bool:
 
 
 def _slice(device: Device, id: str, cores: tuple[int, ...]) -> Device:
-    named = f"{device.name}, threads {ranges(cores)}"
+    named = f"{device.name}, threads {ranges(cores)}" if device.name else ""
     return device.model_copy(update={"id": id, "name": named, "slice_of": device.id, "cores": cores})
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Environment
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.machine import processor
 from mixmark.harness.machine.config import Config
 from mixmark.harness.plan.phases import Target
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.plugins.registry import Identity, Plugin
-from mixmark.harness.resources import memory
+from mixmark.harness.resources import memory, processor
 from mixmark.harness.resources.files import MAX_TEXT
 from mixmark.harness.worker import messages
 from mixmark.harness.worker.failures import Misused, WorkerFailed
@@ -142,5 +141,5 @@ def _named(device: Device) -> Device:
     if not device.on_host:
         return device
     return device.model_copy(
-        update={"name": device.name or processor.name() or "CPU", "memory_bytes": memory.total_bytes()}
+        update={"name": device.name or processor.name() or "", "memory_bytes": memory.total_bytes()}
     )

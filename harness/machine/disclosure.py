@@ -19,8 +19,8 @@ from pathlib import Path
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import System
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.machine import power_supply, processor
-from mixmark.harness.resources import cgroups, cpus, memory
+from mixmark.harness.machine import power_supply
+from mixmark.harness.resources import cgroups, cpus, memory, processor
 from mixmark.harness.resources.files import MAX_TEXT, ROOT, line, table, text
 from mixmark.harness.worker.messages import package_versions, python_version
 

@@ -16,8 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from mixmark.harness.contracts.errors import ResultError, explained
 from mixmark.harness.contracts.schema import NoiseFloor, Tier
-from mixmark.harness.machine import processor
-from mixmark.harness.resources import cpus, memory
+from mixmark.harness.resources import cpus, memory, processor
 
 
 class _Kept(BaseModel):
@@ -62,10 +61,11 @@ def floors() -> Mapping[Tier, NoiseFloor]:
 
 
 def _read() -> _Kept:
-    """The content of the file; empty if the file is missing, damaged, or of another machine."""
+    """The content of the file; empty if the file is missing, damaged, or of another machine. An unknown processor is
+    like no other."""
     with suppress(OSError, ValueError, ResultError, RecursionError):
         kept = _Kept.model_validate(json.loads(path().read_text()))
-        if kept.machine == machine():
+        if kept.machine == machine() and kept.machine[0]:
             return kept
     return _Kept(machine=machine())
 

@@ -30,7 +30,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.text import plain, unnamed
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
-from mixmark.harness.machine import cpu_slices, noise_floor, processor
+from mixmark.harness.machine import cpu_slices, noise_floor
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.devices import Found, discover
@@ -43,6 +43,7 @@ from mixmark.harness.plugins.calls import error_text
 from mixmark.harness.plugins.manifest import WITH_SECTION
 from mixmark.harness.plugins.options import of_machines
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import processor
 from mixmark.harness.worker import messages, sealed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import isolation

@@ -11,6 +11,7 @@ from functools import partial
 
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.figures import Estimate
+from mixmark.harness.contracts.text import Unknown
 from mixmark.harness.judge.mixed_run import HOUR_NS
 from mixmark.harness.judge.solo import Solo, best, by_suite
 from mixmark.harness.plan import mixes
@@ -218,7 +219,7 @@ def reproductions(entry: Entry, entries: Sequence[Entry]) -> Iterator[tuple[Repr
 
 def _reproducible(entry: Entry) -> object:
     """What a run and its reproduction have in common."""
-    return entry.mix, entry.suites, entry.weight_class, entry.machine.whole.cpu_model, devices(entry)
+    return entry.mix, entry.suites, entry.weight_class, entry.machine.whole.cpu_model or Unknown(), devices(entry)
 
 
 def why_unranked(entry: Entry) -> str:

@@ -54,6 +54,12 @@ def test_a_floor_holds_for_the_machine_with_its_quota(monkeypatch: pytest.Monkey
         assert noise_floor.floors() == {"edge": EDGE}
 
 
+def test_no_floor_holds_for_an_unknown_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mixmark.harness.resources.processor.name", lambda: None)
+    noise_floor.keep(EDGE)
+    assert noise_floor.floors() == {}, "it may be of another one"
+
+
 def test_a_folder_that_cannot_be_written_is_told(data: Path) -> None:
     data.write_text("a file")
     with pytest.raises(ResultError, match=r"cannot store the noise floor in .*: ") as told:

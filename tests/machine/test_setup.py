@@ -14,7 +14,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Route
 from mixmark.harness.contracts.text import unnamed
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES
-from mixmark.harness.machine import processor, setup
+from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment, Suites
 from mixmark.harness.measure.request import RunRequest
@@ -23,6 +23,7 @@ from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.resources import processor
 from tests.fakes.checkpoints import write_checkpoint
 
 

@@ -24,7 +24,7 @@ from mixmark.harness.capabilities.compare.solo import (
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
-from mixmark.harness.contracts.text import Reason, differences, unnamed
+from mixmark.harness.contracts.text import Reason, Unknown, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.solo import Solo, best
@@ -217,7 +217,7 @@ def _ids(assessments: Sequence[Assessment]) -> frozenset[str]:
 def _plan(result: Result) -> dict[str, object]:
     """What results must have in common to be merged."""
     return {
-        "processor": result.machine.cpu_model,
+        "processor": result.machine.cpu_model or Unknown(),
         "instructions": ", ".join(result.machine.cpu_flags),
         "CPU quota": result.machine.quota_in_words,
         "devices": ", ".join(models(result)),

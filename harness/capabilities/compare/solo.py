@@ -24,7 +24,7 @@ from mixmark.harness.contracts.schema import (
     System,
     Tier,
 )
-from mixmark.harness.contracts.text import Reason, differences, unnamed
+from mixmark.harness.contracts.text import Reason, Unknown, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.evidence import Measurement, is_solo
 from mixmark.harness.judge.findings import words
@@ -273,7 +273,7 @@ def different_work(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
 def _work(run: SoloRun) -> dict[str, object]:
     return {
         "device kind": run.device.kind,
-        "device model": run.device.name,
+        "device model": run.device.name or Unknown(),
         "instructions": run.instructions if run.device.kind == "cpu" else None,
         **work_of(run.solo).facts(),
         "precision": run.solo.route.precision,
@@ -301,7 +301,7 @@ def _compared(
         return Uncompared(candidate, alone.label, f"only in {alone.result}", fails)
     if b.no_figure and not a.problem:
         return Uncompared(candidate, a.label, b.no_figure, fails_gate=True)
-    unlike = (difference for run in (*a.runs, *b.runs) for difference in different_work(a.runs[0], run))
+    unlike = (difference for run in (*a.runs[1:], *b.runs) for difference in different_work(a.runs[0], run))
     if differing := tuple(dict.fromkeys(unlike)):
         fails = not a.problem and _target(a) != _target(b)
         return Uncompared(candidate, a.label, f"not alike in {'; '.join(differing)}", fails)

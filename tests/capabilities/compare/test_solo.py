@@ -232,6 +232,13 @@ def test_unlike_measurements_are_refused_by_name(name: str, changed: dict[str, A
     assert re.match(f"not alike in (device kind: cpu and gpu; )?{name}: ", refused(runs([1_000_000]), [result(other)]))
 
 
+@pytest.mark.parametrize("names", [("", ""), ("", "Acme")])
+def test_an_unknown_device_is_like_no_other(names: tuple[str, str]) -> None:
+    [a] = runs([1_000_000])
+    one, other = (a.model_copy(update={"devices": (a.devices[0].model_copy(update={"name": name}),)}) for name in names)
+    assert refused([one], [other]) == f"not alike in device model: unknown and {names[1] or 'unknown'}"
+
+
 def one_run_of(record: Record, device: Device, state: str = "") -> SoloRun:
     """A run; only the facts of its record are looked at."""
     [own] = judge(result(record.model_copy(update={"route": record.route.model_copy(update={"device": "cpu:0"})}))).runs
