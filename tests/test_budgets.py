@@ -15,8 +15,8 @@ import pytest
 from tests.test_imports import ROOMS, files
 
 BUDGETS = {
-    "contracts": 1235,
-    "resources": 275,
+    "contracts": 1240,
+    "resources": 345,
     "plugins": 560,
     "plan": 885,
     "judge": 4175,
@@ -24,7 +24,7 @@ BUDGETS = {
     "meters": 630,
     "record": 495,
     "worker": 2345,
-    "machine": 1715,
+    "machine": 1675,
     "measure": 2790,
     "cli": 1202,
     "reporters": 1865,
