@@ -18,6 +18,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mixmark.harness.contracts.text import Reason, plain
+from mixmark.harness.resources.files import regular
 
 MACHINE = Path("/tmp/mixmark.lock")
 VARIABLE = "MIXMARK_LOCK"
@@ -79,10 +80,6 @@ def _write(path: Path, text: str) -> None:
 
 def _read(path: Path) -> Holder | None:
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        file = os.open(path, os.O_RDONLY | NO_LINK)
-        try:
-            text = json.loads(os.read(file, MAX_BYTES))
-        finally:
-            os.close(file)
+        text = json.loads(regular(path, MAX_BYTES))
         return Holder(int(text["pid"]), plain(str(text["folder"]), MAX_TEXT), plain(str(text["since_utc"]), MAX_TEXT))
     return None

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
+from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.text import plain
 
 ROOT = Path("/")
@@ -63,7 +64,7 @@ def foreign(folder: Path, name: str, most_bytes: int) -> Iterator[BufferedReader
         if not stat.S_ISREG(status.st_mode):
             raise NotRead(errno.EINVAL, f"{name} is not a regular file")
         if status.st_size > most_bytes:
-            raise NotRead(errno.EFBIG, f"{name} is larger than {most_bytes >> 20} MiB")
+            raise NotRead(errno.EFBIG, f"{name} is larger than {filesize(most_bytes)}")
         yield file
 
 
