@@ -219,8 +219,7 @@ def copied(submission: Submission) -> Breaches:
 
 
 def place(submission: Submission) -> Breaches:
-    """The entry lies in the folders that follow from its organisation, its system, its mix and its weight class; one
-    that was replaced in a folder that also has the id of its results."""
+    """The entry's path is ORGANISATION/SYSTEM/MIX-CLASS. A replaced entry's path ends with the id of its results."""
     if submission.name not in (submission.entry.path, submission.entry.permanent):
         yield "", f"it lies in {submission.name} and belongs into {submission.entry.path}"
 
@@ -250,8 +249,8 @@ class SharedRun:
 
 
 def duplicate(entries: Sequence[AcceptedEntry], originals: Container[tuple[str, str]] = ()) -> Iterator[SharedRun]:
-    """No two entries hold the same run, but an entry and those that it replaced. Only the list of originals says whose
-    run it is: no name and no date does.
+    """Two entries share a run only if one replaced the other. The list of originals decides whose run it is; names and
+    dates do not.
 
     originals: (SHA-256, path below the folder of all entries) of the SHA256SUMS of results.
     """

@@ -203,8 +203,8 @@ def _of_file(path: Path, names: Collection[str]) -> dict[str, Stored]:
 
 
 def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> dict[str, Stored]:
-    """Raises UsageError if a name lacks, and Ambiguous if it is in two files and differs. A file that cannot be read
-    does not matter otherwise: trainers leave files beside the weights that hold none."""
+    """Raises UsageError if a tensor is missing, and Ambiguous if it is in two files and differs. A file that cannot be
+    read does not matter otherwise: trainers leave files beside the weights that hold none."""
     found: dict[str, tuple[Path, Stored]] = {}
     problem: UsageError | None = None
     for file in files:

@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 from mixmark.harness import VERSION
+from tests.test_budgets import BUDGETS, code_lines
+from tests.test_imports import files
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -46,9 +48,13 @@ def test_a_hook_runs_a_script_or_what_is_pinned() -> None:
         assert program.name in PINNED if program.parent == Path(".venv/bin") else (ROOT / program).is_file(), program
 
 
-def test_the_first_change_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_change_works_and_fits_into_the_budget_of_its_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     plugin, test = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
     module = ModuleType("mixmark.reporters.line")
     exec(plugin, vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(f"{test}\ntest_a_result_is_one_line()", {})
+    (file := tmp_path / "line.py").write_text(plugin, "utf-8")
+    assert sum(map(code_lines, [*files("reporters"), file])) <= BUDGETS["reporters"], "CONTRIBUTING.md would fail"

@@ -34,6 +34,8 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
         "mixmark/harness/adapters/torch/__init__.py",
     } <= set(names)
     assert [name for name in names if name.endswith(".data/data/share/man/man1/mixmark.1")]
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages == {name.partition("/share/doc/mixmark/")[2] for name in names if name.endswith(".md")} - {""}
     assert not [name for name in names if name.startswith("mixmark/submissions/entries")]
     assert wheel.stat().st_size < 5_000_000
 

@@ -23,7 +23,7 @@ from mixmark.harness.cli import (
 from mixmark.harness.cli.options import Checks, SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.plugins.manifest import BUILT_IN
+from mixmark.harness.plugins.manifest import BUILT_IN, PACKAGE
 from mixmark.harness.resources import scratch
 
 
@@ -65,7 +65,11 @@ def _open_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+PAGES = PACKAGE.parent / "docs" if (PACKAGE / "harness").is_symlink() else f"{sys.prefix}/share/doc/mixmark"
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=Commands, context_settings=SETTINGS, epilog=f"The pages that messages name docs/… are in {PAGES}.")
 @click.version_option(package_name="mixmark", prog_name="mixmark")
 def main() -> None:
     """Measure how much useful AI work a whole machine gets done, with all of its devices at once.

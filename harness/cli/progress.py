@@ -54,7 +54,7 @@ class Progress:
         self.rests = metered and presets.of(header.preset, header.tier).idle_s > 0
         self.eta = Eta(header, metered)
         self.units = {suite.name: suite.unit_names.short for suite in header.suites}
-        self.shown = 0.0  # of the expected time, as a fraction: it never falls, also if more is planned
+        self.shown = 0.0  # fraction of the expected time that is shown; it never decreases
         first = [each.first for each in experiments.of(header) if each.first]
         self.label = first[0] if first and not header.records else ""
         self.stage = "measuring" if self.label else ""

@@ -108,7 +108,7 @@ class _Words(Formatter):
 
 
 def found(code: str, about: str = "", /, **values: FindingValue) -> Finding:
-    """A finding of this code. about: see `Finding.about`; the run, if it is empty as the name of the only host is."""
+    """A finding of this code. about: what the finding concerns; "" (also the only host's name) means the run."""
     return Finding(code=code, severity=CODES[code].severity, about=about or "run", values=values)
 
 

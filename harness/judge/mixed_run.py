@@ -37,10 +37,10 @@ from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     MOST_BLOCKS,
     Stretch,
+    can_judge_steadiness,
     mean_interval,
     other_level,
     ratio_interval,
-    tells,
 )
 from mixmark.harness.judge.statistics.timestamps import (
     Floats,
@@ -262,7 +262,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # holds all work whose timestamps lie in the window
     edges_ns = _edges(counted, begin_ns, end_ns)
     mixes_in = _pace(mix, counted, edges_ns)
-    known = tells(mixes_in)
+    known = can_judge_steadiness(mixes_in)
     stretch = other_level(mixes_in) if known else None
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(progress.mixes for progress in suites)

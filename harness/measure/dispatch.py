@@ -23,7 +23,7 @@ MEMORY_NS = 5_000_000_000  # half-life of an observation
 PRIOR_S = 5.0  # weight of the solo rates, as seconds of observed work
 SLOWEST = 1e-3  # smallest pace relative to the solo rate: a plan needs rates above 0
 LEAD = 0.02  # largest lead of a stream, as a share of the mixes that every stream has finished
-BETTER = 1.01  # times as good must other routes be: below it the plan would change back and forth by noise
+BETTER = 1.01  # other routes must be 1 % better, or noise would make the plan flip
 STAY_S = 0.25  # of work on a suite before a device changes to another: each change of the worker takes 1 to 5 ms
 SAME = 0.01  # relative change of a pace below which the plan is kept
 
@@ -190,10 +190,9 @@ class Dispatcher(WorkSource):
 
     A feed is not handed out if its stream would then lead the least advanced one by more than 2 %, or by more than one
     feed for each that the devices may hold: so much may be in flight elsewhere while the device of the least advanced
-    stream is busy with another suite. A device to which the plan leaves idle time waits so in the end, when its streams
-    lead by that much; if it waited earlier, a long feed of another device would cost it time that it does need, since
-    rates wander and the plan leaves now this device and now another some idle time. If nothing is in flight, some
-    device always has work: the device that is planned for the least advanced stream.
+    stream is busy with another suite. Planned idle time is used last: a device works until its streams lead by that
+    limit. Waiting earlier would waste time that it may need, because rates change. If nothing is in flight, the device
+    that is planned for the least advanced stream always has work.
     """
 
     def __init__(self, loaded: Loaded, plan: Planner) -> None:

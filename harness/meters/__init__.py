@@ -1,1 +1,1 @@
-"""The built-in energy sources. Each is written like a vendor's plugin; docs/energy-sources.md describes them."""
+"""The built-in energy sources. Each is written like a vendor's plugin; docs/meters.md describes them."""

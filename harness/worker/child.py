@@ -521,8 +521,8 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
     service_s = timestamps.in_flight_ns(closed) / len(closed) / 1e9
     needed = intervals.sample_needed(limits.percentile)
     if needed * service_s * 1e9 > bounds.max_ns:
-        each = duration(service_s * 1e9)
-        message = f"{needed} feeds carry a p{limits.percentile * 100:g}; at {each} each the time does not"
+        each, percentile = duration(service_s * 1e9), f"p{limits.percentile * 100:g}"
+        message = f"a {percentile} needs {needed} feeds; at {each} each they do not fit into the time limit"
         raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
     longest_ns = max(limits.total_ns or 0, limits.first_ns or 0)
     trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})

@@ -15,7 +15,7 @@ import torch
 
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.adapters.torch.inductor import CompiledSession, Inductor
-from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import GraphRunner
 from mixmark.suites.llm import Llm
 from tests.fakes.audits import ALONE, at_most, cpu, judged
@@ -57,7 +57,11 @@ def test_a_state_that_was_dropped_comes_again_at_its_addresses_with_zeros(runner
 
 
 def test_it_leaves_the_cpu_to_others_unless_asked() -> None:
-    assert [device for device in Inductor({}).discover() if device.kind == "cpu"] == []
+    if torch.accelerator.is_available():
+        assert [device for device in Inductor({}).discover() if device.kind == "cpu"] == []
+    else:
+        with pytest.raises(PluginError, match="it compiles for accelerators, and torch finds none"):
+            Inductor({}).discover()
     assert [device.id for device in Inductor({"cpu": "yes"}).discover() if device.kind == "cpu"] == ["cpu:0"]
     with pytest.raises(UsageError, match="cpu is 'maybe'"):
         Inductor({"cpu": "maybe"})

@@ -73,8 +73,30 @@ The configuration: sections [adapter.NAME], [suite.NAME] and [meter.NAME] with t
 .I results/
 The result folders, one for each run.
 .TP
+.I ~/.cache/mixmark
+Models that adapters converted for their engines.
+.TP
+.I ~/.local/share/mixmark/noise-floor.json
+The noise floors of this machine, by mixmark selftest.
+.TP
 .I /tmp/mixmark.lock
-Held by the run that uses the machine. The environment variable MIXMARK_LOCK names another file.
+Held by the run that uses the machine.
+.TP
+.I share/doc/mixmark
+In the environment of an installed Mixmark: the pages that messages name docs/...
+.SH ENVIRONMENT
+.TP
+.B MIXMARK_LOCK
+The file of the lock; containers of one machine share it.
+.TP
+.B MIXMARK_CACHE, MIXMARK_CACHE_GB
+The folder of converted models, and the most gigabytes that they may take: 20 by default.
+.TP
+.B XDG_DATA_HOME
+The folder that holds mixmark/noise\\-floor.json.
+.TP
+.B NO_COLOR
+Text without colours.
 .SH EXIT STATUS
 .TP
 .B 0

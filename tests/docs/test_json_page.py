@@ -77,10 +77,13 @@ def test_the_arrays_of_raw_files_are_those_of_the_page(tmp_path: Path) -> None:
         assert all(ndim == most or ("…" in axes and ndim >= most - 1) for _, ndim in seen), (file, array)
 
 
-@pytest.mark.parametrize("path", re.findall(r"`([a-z_.]+)`", PAGE.split("## A report")[1].split("## ")[0]))
+@pytest.mark.parametrize("path", re.findall(r"`([a-z_][a-z_.\[\]]+)`", PAGE.split("## A report")[1].split("## ")[0]))
 def test_a_field_that_the_page_names_is_in_the_schema(path: str) -> None:
-    """A list or an optional object on the way is the object that it holds."""
+    """An optional object on the way is the object that it holds; `[]` is each element of a list or a map."""
     shape: Mapping[str, Any] = SHAPES["Assessment"]
-    for name in path.split("."):
+    *above, last = path.split(".")
+    for name in (*above, last):
         (held,) = set(re.findall(r"#/\$defs/(\w+)", json.dumps(shape))) if "properties" not in shape else (None,)
-        shape = (SHAPES[held] if held else shape)["properties"][name]
+        shape = (SHAPES[held] if held else shape)["properties"][name.removesuffix("[]")]
+        holds_many = shape.get("type") == "array" or isinstance(shape.get("additionalProperties"), dict)
+        assert name is last or name.endswith("[]") == holds_many, name

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mixmark.harness.adapters.devices import Place
 from mixmark.harness.adapters.torch import Torch, TorchSession
-from mixmark.harness.contracts.errors import Unsupported, UsageError
+from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,11 +44,12 @@ class Inductor(Torch):
         self._on_cpu = on_cpu == "yes"
 
     def _devices(self) -> Iterator[Place]:
-        for place in super()._devices():
-            if place.name != "cpu" or self._on_cpu:
-                offered = (*place.device.precisions, "int8")
-                narrow = {"precisions_by_suite": {"llm": offered}} if has_torchao() else {}
-                yield Place(place.device.model_copy(update=narrow), place.name)
+        places = [place for place in super()._devices() if place.name != "cpu" or self._on_cpu]
+        if not places:
+            raise PluginError("it compiles for accelerators, and torch finds none", 'cpu = "yes" takes the processor')
+        for place in places:
+            narrow = {"precisions_by_suite": {"llm": (*place.device.precisions, "int8")}} if has_torchao() else {}
+            yield Place(place.device.model_copy(update=narrow), place.name)
 
     def _session(self, *arguments: Any) -> TorchSession:
         return CompiledSession(*arguments)

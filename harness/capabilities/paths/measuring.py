@@ -42,7 +42,7 @@ WORD = 8
 DUTIES = (0.25, 1.0, 0.5, 0.0, 0.75)
 """The parts of the windows' time that copies take. Their order has no correlation with time, so a drift of the idle
 power is in no joules per byte."""
-DUTY_NS = 4_500_000_000  # of a meter that is read ten times a second 45 updates a window, and 200 in all are needed
+DUTY_NS = 4_500_000_000  # a meter at 10 Hz updates 45 times in a window; five windows give the 200 that are needed
 PAUSE_S = 0.01
 HELD = 5  # memories of a copy's size: source, destination, and the parent's three
 

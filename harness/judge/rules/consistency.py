@@ -75,7 +75,10 @@ class SuiteClaims:
     """Why there is no claim about the other records, by their keys."""
 
 
-@Room(850, sees="folder").rule(invalid("{contradiction}"))
+room = Room(850, sees="folder")
+
+
+@room.rule(invalid("{contradiction}"))
 def consistency(result: Result, claims: SuiteClaims) -> Iterator[Finding]:
     """The facts of a result folder agree with each other and with its suites. Otherwise the folder shows no figure."""
     for contradiction in islice(contradictions(result, claims), MOST_FINDINGS):

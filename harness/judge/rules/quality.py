@@ -37,10 +37,10 @@ from mixmark.harness.judge.statistics.intervals import (
     within_limits,
 )
 
-of_records = Room(400)
+room = Room(400)  # of the rules of records
 
 
-@of_records.rule(
+@room.rule(
     weight=990,
     live=warning("the run is still going on"),
     interrupted=warning("the run was interrupted", "continue it with --resume"),
@@ -60,7 +60,7 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
             yield found(code, record.key, kind=error.kind, message=error.message, hint=error.hint)
 
 
-@of_records.rule(
+@room.rule(
     warning("the search for the best batch ran out of time: none above {largest} was tried"),
     weight=600,
     noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
@@ -75,7 +75,7 @@ def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
                 yield found("batch_search_finished", record.key, largest=largest)
 
 
-@of_records.rule(
+@room.rule(
     warning(
         "not steady, so there is no interval: a stretch{begin_s:from}{end_s:to}{window_s:of} ran at "
         "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
@@ -102,7 +102,7 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
             yield found("steady", run.phase, figure="mixes per hour", **values)
 
 
-@of_records.record_rule(
+@room.record_rule(
     warning(
         "the interval of the throughput is not known: it is wider than ±{widest_pct:g} %, or the rate wanders so "
         "slowly that its blocks are worth fewer than {fewest} independent ones"
@@ -118,7 +118,7 @@ def interval_known(measured: Measurement) -> Iterator[Finding]:
         yield found("interval_known", measured.key, widest_pct=WIDEST * 100, fewest=FEWEST_INDEPENDENT)
 
 
-@of_records.rule(
+@room.rule(
     weight=600,
     broken=warning("the latency limits are not kept at {percentile}"),
     open=note("whether the latency limits are kept is open: {percentile} needs {needed} feeds"),
@@ -138,7 +138,7 @@ def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
             yield found("latency_within_limits.open", measured.key, percentile=name, needed=needed)
 
 
-@of_records.rule(
+@room.rule(
     note("only a quick check of seconds: --all-routes measures this one"),
 )
 def screened(evidence: Evidence) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def screened(evidence: Evidence) -> Iterator[Finding]:
             yield found("screened", key)
 
 
-@of_records.rule(note("{kind} when it was closed: {message}{hint:hint}"))
+@room.rule(note("{kind} when it was closed: {message}{hint:hint}"))
 def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
     """The adapter closed what it had opened without an error. Each measurement has a fresh process, so an error there
     affects no other measurement."""
@@ -160,7 +160,7 @@ def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
             yield found("closed_cleanly", record.key, **values)
 
 
-@of_records.rule(note("roofline: {why}"))
+@room.rule(note("roofline: {why}"))
 def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
     """The roofline fraction of a record is known, from the ceiling of its own adapter."""
     for measured in evidence.solo:
@@ -168,14 +168,14 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
             yield found("ceiling_known", measured.key, why=note)
 
 
-of_mix = Room(900)
+room = Room(900)  # of the rules of the mix
 LARGEST_IDLE = 0.02
 """The largest fraction of a window in which a host may lack work though its devices could do some."""
 LARGEST_CLOCK_FRACTION = 0.001
 """The largest uncertainty of a host's clock, as a fraction of a window."""
 
 
-@of_mix.rule(
+@room.rule(
     warning("{host} took no part: {why}; the figures are of the other hosts"),
     noticed=warning("a host took no part, so the figures are of the others"),
 )
@@ -186,7 +186,7 @@ def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
             yield found("hosts_took_part", host=absence.name, why=absence.reason)
 
 
-@of_mix.rule()
+@room.rule()
 def mix_complete(evidence: Evidence) -> Iterator[Finding]:
     """Every suite of the mix has units that count, no device and no host failed, and the stored dual values prove λ*.
 
@@ -197,7 +197,7 @@ def mix_complete(evidence: Evidence) -> Iterator[Finding]:
     yield from (problem for problem in problems if problem.rule == "mix_complete")
 
 
-@of_mix.rule(
+@room.rule(
     warning(
         "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low",
         AGAIN,
@@ -212,7 +212,7 @@ def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
             yield found("mix_bounded", phase=run.phase, kappa=diagnosis.kappa.estimate, lowest=lowest)
 
 
-@of_mix.rule(
+@room.rule(
     warning(
         "{phase}: the clock of {host} is known to ±{bound_ms:,.1f} ms, {uncertain_pct:.2g} % of the window (limit "
         "{limit_pct:g} %), which is counted {longer_ms:,.1f} ms longer for it"
@@ -243,7 +243,7 @@ def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-@of_mix.rule(
+@room.rule(
     late=warning("{phase}: {host} began {idle_s:.1f} s late, in a window of {window_s:.0f} s"),
     unled=warning("{phase}: the leading process stood still: hosts lacked work for {idle_s:.1f} of {window_s:.0f} s"),
     weight=530,
@@ -264,7 +264,10 @@ def hosts_at_work(evidence: Evidence) -> Iterator[Finding]:
                 yield found("hosts_at_work.late", phase=run.phase, host=host, idle_s=late_s, window_s=window_s)
 
 
-@Room(440, sees="grade").rule(
+room = Room(440, sees="grade")
+
+
+@room.rule(
     left_out=note("the score leaves out {phase}, which was disturbed: {why}"),
     missing=note("the score is {grade}, not {better}: {missing}"),
 )
@@ -280,7 +283,7 @@ def score_graded(evidence: Evidence) -> Iterator[Finding]:
         yield found("score_graded.missing", grade=score.grade, better=score.better_grade, missing=score.missing)
 
 
-of_energy = Room(300)
+room = Room(300)  # of the rules of energy
 LATE_NS = 1_500_000_000
 """The largest age of a reading: timestamps of whole seconds are up to a second old, and meters are read ten times a
 second."""
@@ -289,7 +292,7 @@ METERING = 0.005
 RESOLVED_NS = 100_000_000  # ten ticks, in which the kernel counts a process's time: fewer are noise
 
 
-@of_energy.rule(
+@room.rule(
     note(
         "energy not measured, so there is no efficiency: nothing meters {missing}; mixmark meters says what would be "
         "needed"
@@ -301,7 +304,7 @@ def energy_measured(evidence: Evidence) -> Iterator[Finding]:
         yield found("energy_measured", missing=unmetered_parts((), to_meter(evidence.result)))
 
 
-@of_energy.rule(
+@room.rule(
     warning("energy of a part only, so there is no efficiency: {why}"),
 )
 def energy_complete(evidence: Evidence) -> Iterator[Finding]:
@@ -314,7 +317,7 @@ def energy_complete(evidence: Evidence) -> Iterator[Finding]:
         yield found("energy_complete", why=nothing)
 
 
-@of_energy.rule(
+@room.rule(
     not_read=warning("{phase:phase}no energy: the meters were not read in its phase"),
     short=note("{phase:phase}energy of {domain}: {needed} of its updates do not fit into the window: ±5 %"),
     too_short=note("{phase:phase}no energy of {domain}: {needed} of its updates do not fit into the window"),
@@ -338,7 +341,7 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
                 yield window.found("energy_valid.unknown", domain=domain.id, why=reasons)
 
 
-@of_energy.rule(
+@room.rule(
     differ=warning(
         "{phase:phase}{domain} is {by_pct:+.1f} % off {source}, which meters the same (limit {limit:percent})"
     ),
@@ -362,7 +365,7 @@ def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
             yield window.found("energy_agrees.twins", domain=one, other=other)
 
 
-@of_energy.rule(
+@room.rule(
     warning(
         "{phase:phase}the timestamps of {domain} are {age_s:.1f} s old or more when they arrive (limit {limit_s:g} s): "
         "if its clock is late, its joules are off; set its clock by NTP, or declare how late it is"
@@ -379,7 +382,7 @@ def meter_timestamps_recent(evidence: Evidence) -> Iterator[Finding]:
                 yield window.found("meter_timestamps_recent", domain=id, **late)
 
 
-@of_energy.rule(
+@room.rule(
     warning("reading the meters took {used:percent} of one core (limit {limit:percent})"),
     plugins=warning(
         "meters, watchers and other plugins took {used:percent} of one core with what they started "

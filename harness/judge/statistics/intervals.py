@@ -359,17 +359,14 @@ def other_level(rates: Floats) -> Stretch | None:
     return Stretch(int(begin[at]), int(end[at]), float(inside[at] / outside[at]), float(moved[at]))
 
 
-def tells(rates: Floats) -> bool:
-    """Whether it can be told if a window is steady: it has FEWEST_BLOCKS blocks, and something counts in it.
-
-    rates: [blocks].
-    """
+def can_judge_steadiness(rates: Floats) -> bool:
+    """Whether the window has at least FEWEST_BLOCKS blocks, not all empty. rates: [blocks]."""
     return len(rates) >= FEWEST_BLOCKS and bool(rates.any())
 
 
 def is_steady(rates: Floats) -> bool | None:
     """Whether no stretch of the window ran at another level. None if it cannot be told. rates: [blocks]."""
-    return other_level(rates) is None if tells(rates) else None
+    return other_level(rates) is None if can_judge_steadiness(rates) else None
 
 
 def _noise(level: Floats) -> tuple[float, float]:
@@ -449,6 +446,6 @@ def window(completions: Completions, bracket_ns: tuple[int, int] | None = None) 
     blocks = block_rates(completions, (end_ns - begin_ns) // MOST_BLOCKS, bracket_ns)
     if blocks is None:
         return None
-    known = tells(blocks.rates_per_s)
+    known = can_judge_steadiness(blocks.rates_per_s)
     stretch = other_level(blocks.rates_per_s) if known else None
     return Window(blocks, stretch is None if known else None, stretch)

@@ -117,7 +117,7 @@ def test_a_window_that_did_all_of_its_work_at_once_is_compared_with_a_rest_that_
 
 def test_a_window_in_which_nothing_counts_tells_nothing() -> None:
     assert intervals.is_steady(np.zeros(40)) is None
-    assert not intervals.tells(np.ones(19)) and intervals.tells(np.ones(20))
+    assert not intervals.can_judge_steadiness(np.ones(19)) and intervals.can_judge_steadiness(np.ones(20))
 
 
 def test_a_step_that_moves_the_mean_by_less_than_half_a_percent_is_of_no_concern() -> None:
