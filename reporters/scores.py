@@ -13,7 +13,7 @@ from mixmark.harness.judge.energy.total import ready_watts
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import Score
-from mixmark.reporters import figures, hosts
+from mixmark.reporters import figures
 from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.summary import limits
@@ -37,11 +37,10 @@ def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     facts.append(("mixed runs", f"{counted(found.started, 'run')} begun, {len(found.counted())} in the figures"))
     if run := found.median_run():
         diagnosis = assessment.diagnoses[run.phase]
-        facts += [*_facts(run, diagnosis, assessment.result), *hosts.facts(run)]
+        facts += _facts(run, diagnosis, assessment.result)
         tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(assessment.result))]
         if any(part.retained is not None and part.retained > 1.005 for part in diagnosis.parts):
             tables.append(Paragraph(FASTER, style="quiet"))
-        tables.append(hosts.table(run))
     if len(found.runs) > 1:
         tables.append(_runs(assessment, found))
     yield Paragraph(limits(assessment))

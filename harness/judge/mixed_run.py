@@ -120,14 +120,6 @@ def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...
     )
 
 
-def traffic(result: Result, phase: str, begin_ns: int, end_ns: int) -> tuple[Traffic, ...]:
-    """The traffic of each host that the leading host reached, in a window of a phase. Empty if the run has this
-    machine alone."""
-    watched = {record.route.host: record.conditions for record in reversed(result.records) if record.phase == phase}
-    reached = (connection.host for connection in result.connections if connection.phase == phase)
-    return tuple(carried(result, phase, host, touching(watched.get(host, ()), begin_ns, end_ns)) for host in reached)
-
-
 HOUR_NS = 3_600_000_000_000
 HOUR_S, KWH_J = 3600, 3_600_000
 """The length of an hour in seconds, and a kilowatt-hour in joules."""
@@ -177,8 +169,6 @@ class ScoredRun:
     end_ns: int
     clock_bound_ns: int
     """How far a timestamp of a host may be off. 0: the run had this machine alone."""
-    traffic: tuple[Traffic, ...]
-    """What the network of each host carried. Empty if the run had this machine alone."""
     steady: bool | None
     """Whether the pace held. None if it cannot be told. The window is the same in any case."""
     edges_ns: tuple[int, ...]
@@ -276,7 +266,6 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         begin_ns=begin_ns,
         end_ns=end_ns,
         clock_bound_ns=bound_ns,
-        traffic=traffic(result, phase.name, begin_ns, end_ns),
         steady=stretch is None if known else None,
         edges_ns=tuple(edges_ns.tolist()),
         stretch=stretch,

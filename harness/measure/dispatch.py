@@ -50,30 +50,6 @@ class Handed:
     """Whether no feed of the request follows."""
 
 
-@dataclass(frozen=True)
-class Tally:
-    """The sums that the dispatcher of a host reports to the coordinator of several."""
-
-    finished: Mapping[str, float]
-    """The units of each suite that were finished since the phase began."""
-    handed_out: Mapping[str, float]
-    """The same, with the feeds that the host's devices hold."""
-    paces: Mapping[Pair, float]
-    """The observed rate of each pair over its solo rate; the device's pace if the pair was not observed."""
-    unfinished_s: Mapping[str, float]
-    """The work of each device on feeds that are not finished."""
-
-
-@dataclass(frozen=True)
-class Grant:
-    """The part of a mix that the coordinator of several hosts gives to the dispatcher of one."""
-
-    units: Mapping[str, float]
-    """The host's units of a mix, of the suites that it has a part in."""
-    credit: Mapping[str, float]
-    """The units of each suite that may be handed out since the phase began."""
-
-
 @dataclass
 class _Observed:
     """How fast a device works relative to its solo rates; older work counts less."""
@@ -147,10 +123,6 @@ class WorkSource(ABC):
         """Records that the device is gone, and with it the feeds that it held."""
 
     @abstractmethod
-    def tally(self, now_ns: int) -> Tally:
-        """The sums, for the display and for the coordinator of several hosts."""
-
-    @abstractmethod
     def _unfinished_s(self, now_ns: int) -> dict[str, float]:
         """The work of each device on feeds that are not finished."""
 
@@ -158,10 +130,6 @@ class WorkSource(ABC):
         """The fraction of all work that no mix counts yet. The phase may end when it is small. See the function
         `surplus`."""
         return surplus(self._placement, self._mix_units, self._finished, self._unfinished_s(now_ns))
-
-    def granted(self, grant: Grant, now_ns: int) -> None:
-        """Takes over this host's part of a mix that several hosts run. Only the plan does that."""
-        raise NotImplementedError
 
     def next_arrival_ns(self) -> int | None:
         """When the next request is due. None if no more will arrive, or requests do not arrive by time."""
@@ -214,7 +182,6 @@ class Dispatcher(WorkSource):
         self._last: dict[str, str] = {}
         self.begin(0)
         self._planned = dict.fromkeys(self._solo, 1.0)
-        self._credit: Mapping[str, float] | None = None
         self._adopt(placement)
 
     @property
@@ -234,7 +201,7 @@ class Dispatcher(WorkSource):
         progress = self._progress
         suites = sorted(self._suites_of.get(device, ()), key=lambda each: progress[each] - self._stays(each, device))
         for suite in suites:
-            if self._credit is not None and self._handed_out(suite) >= self._credit.get(suite, 0.0):
+            if not self._may_hand_out(suite):
                 continue
             behind = min((at for other, at in progress.items() if other != suite), default=progress[suite])
             after = progress[suite] + self._quanta[suite, device] / self._mix_units[suite]
@@ -248,6 +215,10 @@ class Dispatcher(WorkSource):
                 self._last[device] = suite
                 return Handed(suite)
         return None
+
+    def _may_hand_out(self, suite: str) -> bool:
+        """Whether a feed of the suite may be handed out, if its stream does not lead too far."""
+        return True
 
     def _stays(self, suite: str, device: str) -> float:
         """The lead, in mixes, up to which a device stays with its suite before it changes to the least advanced one."""
@@ -272,39 +243,8 @@ class Dispatcher(WorkSource):
         ):
             seen.add(due_s, took_s, end_ns)
 
-    def tally(self, now_ns: int) -> Tally:
-        return Tally(
-            finished=dict(self._finished),
-            handed_out={suite: self._handed_out(suite) for suite in self._finished},
-            paces={pair: self._pace(pair) for pair in self._solo},
-            unfinished_s=self._unfinished_s(now_ns),
-        )
-
     def _unfinished_s(self, now_ns: int) -> dict[str, float]:
         return {id: max(0, now_ns - self._busy_since_ns[id]) / 1e9 for id, held in self._held.items() if held}
-
-    def granted(self, grant: Grant, now_ns: int) -> None:
-        """Takes over this host's part of a mix, and hands out no more than its credit. A suite that is new to the host
-        begins where its least advanced one is."""
-        self._credit = grant.credit
-        able = {suite for suite, _ in self._solo}
-        units = {suite: count for suite, count in grant.units.items() if suite in able}
-        same = units.keys() == self._mix_units.keys() and all(
-            isclose(units[suite], self._mix_units[suite], rel_tol=SAME) for suite in units
-        )
-        if same:
-            return
-        behind = min(self._progress.values(), default=0.0)
-        self._progress = {suite: self._progress.get(suite, behind) for suite in units}
-        self._finished = {**dict.fromkeys(units, 0.0), **self._finished}
-        self._mix_units = units
-        self._planned = {}  # so that a new plan is made
-        self._rebalance(now_ns)
-
-    def _handed_out(self, suite: str) -> float:
-        """Returns the units of a suite that were finished or are in flight."""
-        held = sum(count * self._quanta[pair] for pair, count in self._in_flight.items() if pair[0] == suite)
-        return self._finished.get(suite, 0.0) + held
 
     def lost(self, device: str, now_ns: int) -> None:
         for (suite, holder), count in self._in_flight.items():

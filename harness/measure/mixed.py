@@ -35,12 +35,11 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.statistics.timestamps import is_in_time
 from mixmark.harness.measure.dispatch import (
     Dispatcher,
-    Grant,
     Handed,
     Loaded,
     Pair,
     Source,
-    Tally,
+    WorkSource,
     most_at_once,
 )
 from mixmark.harness.measure.phase import Part, stamped
@@ -66,13 +65,9 @@ class MixSnapshot:
     """Mixes per second, by the plan that the phase began with."""
     running: Mapping[str, str]
     """The suite that each device runs; empty while the device waits."""
-    tally: Tally
+    units: Mapping[str, float]
+    """The finished units of each suite."""
     mix_units: Mapping[str, float]
-
-    @property
-    def units(self) -> Mapping[str, float]:
-        """The finished units of each suite."""
-        return self.tally.finished
 
 
 @dataclass(frozen=True)
@@ -208,9 +203,9 @@ class MixDriver:
     source: Source
     watch: Callable[[MixSnapshot], None]
     """Gets a snapshot now and then."""
-    grants: Callable[[], tuple[Grant | None, int]] | None = None
-    """Returns the host's new grant, if it has changed since the last call, and the moment at which the phase ends on
-    all hosts. None if no other process leads the phase, so the driver decides when it is over."""
+    lead: Callable[[WorkSource, int], int] | None = None
+    """Is called now and then, while no feed is handed out, with the source and the time. Returns the
+    moment at which the phase ends on all hosts. None if no other process leads the phase, so the driver decides."""
     _devices: _Devices | None = None
 
     def on_ready(self, parts: Sequence[Part]) -> None:
@@ -296,14 +291,14 @@ class _Devices(Window):
         self.begin_ns = clock.now_ns()
         self.source.begin(self.begin_ns)
         with self.changed:
-            self._take_grant()
+            self._be_led()
             self._end_if_over()  # of a host that begins after the end nothing counts
         try:
             for thread in threads:
                 thread.start()
             while not self.stopping:
                 with self.changed:
-                    self._take_grant()
+                    self._be_led()
                     self._end_if_over(any_left=any(thread.is_alive() for thread in threads))
                 self.driver.watch(self._snapshot())
                 self._arrivals(clock.now_ns() + TICK_NS)
@@ -318,12 +313,9 @@ class _Devices(Window):
                     thread.join()
         return self.begin_ns, self.stop_ns
 
-    def _take_grant(self) -> None:
-        if self.driver.grants is None:
-            return
-        grant, self.ends_ns = self.driver.grants()
-        if grant:
-            self.source.granted(grant, clock.now_ns())
+    def _be_led(self) -> None:
+        if self.driver.lead is not None:
+            self.ends_ns = self.driver.lead(self.source, clock.now_ns())
             self.changed.notify_all()
 
     def _arrivals(self, until_ns: int) -> None:
@@ -348,7 +340,7 @@ class _Devices(Window):
     def _end_if_over(self, any_left: bool = True) -> None:
         """any_left: whether any device still works."""
         now_ns = clock.now_ns()
-        if self.driver.grants is None:
+        if self.driver.lead is None:
             over = is_over(now_ns - self.begin_ns, self.source.surplus(now_ns), self.limits)
         else:
             over = now_ns >= self.ends_ns
@@ -364,7 +356,7 @@ class _Devices(Window):
                 mixes=self.source.mixes,
                 planned_per_s=self.planned_per_s,
                 running={id: each.feeds[0].stream.pair[0] if each.feeds else "" for id, each in self.holding.items()},
-                tally=self.source.tally(self.begin_ns + elapsed_ns),
+                units=dict(self.source.units),
                 mix_units=self.mix_units,
             )
 

@@ -9,7 +9,7 @@ An experiment is a capability. Tables of the manifest name its parts under its n
     figures         a function from an assessment to a dataclass, or None if there are none
     sections        what is shown of it: a `reporters.experiments.Section`
 
-An experiment without facts has no options and no stage: it has figures of every result.
+What has no facts has no options and no stage: its figures and contradictions are of every result.
 """
 
 from __future__ import annotations

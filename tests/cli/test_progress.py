@@ -28,7 +28,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge.findings import found
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Planned, Recorded
-from mixmark.harness.measure.dispatch import Tally
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.plan import mixes, presets
@@ -82,9 +81,9 @@ def made(share: Share, phase: str, error: Failure | None = None) -> Record:
 
 def snapshot(share: float, elapsed_s: float, units: dict[str, float]) -> MixSnapshot:
     """A share of a mix of these units is done, of 0.0133 mixes a second that were planned."""
-    tally = Tally({suite: share * amount for suite, amount in units.items()}, {}, {}, {})
+    done = {suite: share * amount for suite, amount in units.items()}
     running = {"cpu:0": "llm", "npu:a": ""}
-    return MixSnapshot(round(elapsed_s * S), share, 0.0133, running, tally, units)
+    return MixSnapshot(round(elapsed_s * S), share, 0.0133, running, done, units)
 
 
 class Player:
@@ -291,7 +290,7 @@ def test_the_mix_shows_devices_and_units_of_those_due_and_mixes() -> None:
 def test_the_work_that_is_in_no_whole_mix_yet_is_told_too() -> None:
     player = Player(width=10_000)
     units = {"llm": 50.0, "dlrm": 1000.0}
-    begun = replace(snapshot(0.0, 61, units), tally=Tally({"dlrm": 1500.0}, {}, {}, {}))
+    begun = replace(snapshot(0.0, 61, units), units={"dlrm": 1500.0})
     player.notify(PhaseStarted(player.header.phases[0]))
     player.now_s = 61
     player.notify(begun)

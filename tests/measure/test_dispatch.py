@@ -156,7 +156,7 @@ def test_a_feed_that_has_the_device_to_itself_has_its_pace_beside_suites_that_ru
     assert given[Handed("llm")] and given[Handed("dlrm")]
     dispatcher.finished("cpu:0", Handed("llm"), 0, SECOND, 10)  # at its solo rate
     dispatcher.finished("cpu:0", Handed("dlrm"), SECOND, 3 * SECOND, 10)  # two of them in two seconds: at its solo rate
-    assert dispatcher.tally(3 * SECOND).paces == pytest.approx(dict.fromkeys(rates, 1.0))
+    assert {pair: dispatcher._pace(pair) for pair in rates} == pytest.approx(dict.fromkeys(rates, 1.0))
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_work_under_way_counts_from_when_an_idle_device_got_it() -> None:
     one = {("llm", "cpu:0"): 1}
     dispatcher = Dispatcher(Loaded({"llm": 1.0}, plan, one, one), lambda *_: plan)
     assert [dispatcher.next("cpu:0", at_s * SECOND) for at_s in (5, 8)] == [Handed("llm")] * 2
-    assert dispatcher.tally(20 * SECOND).unfinished_s == {"cpu:0": 15}, "not from the begin, nor from the second feed"
+    assert dispatcher._unfinished_s(20 * SECOND) == {"cpu:0": 15}, "not from the begin, nor from the second feed"
 
 
 def test_what_is_planned_must_be_loaded() -> None:

@@ -26,7 +26,7 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit, mixed
-from mixmark.harness.measure.dispatch import Handed
+from mixmark.harness.measure.dispatch import Handed, WorkSource
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
@@ -128,7 +128,7 @@ class Stage:
         self,
         max_s: float = 3.0,
         phase: Phase | None = None,
-        grants: Callable[[], tuple[None, int]] | None = None,
+        lead: Callable[[WorkSource, int], int] | None = None,
         **more: Any,
     ) -> dict[tuple[str, str], Record]:
         def planner(units: Any, rates: Any) -> Any:
@@ -136,7 +136,7 @@ class Stage:
 
         phase = phase or self.phase(max_s)
         drive = mixed.local_driver(MIX, phase, planner, **more)
-        drive.grants = grants
+        drive.lead = lead
         records = attend(phase, self.equipment(), self.folder, drive, on_ready=drive.on_ready)
         return {(record.route.suite, record.route.device): record for record in records}
 
@@ -148,7 +148,7 @@ def units(records: Mapping[tuple[str, str], Record], suite: str) -> int:
 def test_a_phase_that_another_process_leads_ends_when_that_says_and_not_by_its_own_begin(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"a": {"low": 0.1, "high": 0.1}}, {})
     ends_ns = clock.now_ns() + 5_000_000_000
-    windows = {each.parent_window_ns for each in stage.play(60, grants=lambda: (None, ends_ns)).values()}
+    windows = {each.parent_window_ns for each in stage.play(60, lead=lambda *_: ends_ns).values()}
     ((begin_ns, end_ns),) = filter(None, windows)
     assert (begin_ns < ends_ns, end_ns) == (True, ends_ns)
 
@@ -156,7 +156,7 @@ def test_a_phase_that_another_process_leads_ends_when_that_says_and_not_by_its_o
 def test_of_a_host_that_begins_after_the_end_nothing_counts(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"a": {"low": 0.1, "high": 0.1}}, {})
     before_ns = clock.now_ns() - 1
-    assert {each.completions for each in stage.play(60, grants=lambda: (None, before_ns)).values()} <= {None}
+    assert {each.completions for each in stage.play(60, lead=lambda *_: before_ns).values()} <= {None}
 
 
 def test_two_devices_play_what_each_does_best(tmp_path: Path) -> None:

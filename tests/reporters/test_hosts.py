@@ -41,16 +41,6 @@ def test_equal_hosts_are_listed_once_with_their_names(clustered: Assessment) -> 
     assert text.startswith("2 × Acme Quartz 9000, Acme Onyx")
 
 
-def test_the_score_shows_clocks_traffic_and_whether_the_run_was_self_contained(clustered: Assessment) -> None:
-    text = flat(report.full(clustered))
-    assert "known to ±200 µs; the window is counted 400 µs longer for it" in text
-    assert "300 MB beside the agents' own 150 kB: not self-contained" in text
-    row = next(line for line in report.full(clustered).splitlines() if line.startswith("host3 "))
-    assert row.split() == ["host3", "50.0", "kB", "300", "MB", "500", "kB/s", "NO"]
-    calm = report.full(judge(cluster()))
-    assert "0 B beside the agents' own 100 kB: self-contained" in calm
-
-
 def test_the_summary_names_the_cluster_and_a_line_its_processors(clustered: Assessment) -> None:
     assert "This cluster of 3 hosts does one edge mix" in flat(report.console(clustered))
     header, *lines = mixmark.reporters.data.as_csv(clustered).splitlines()

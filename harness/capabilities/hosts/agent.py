@@ -19,6 +19,7 @@ import psutil
 from mixmark.harness.capabilities.hosts import machine, messages
 from mixmark.harness.capabilities.hosts.agents import SILENT_S
 from mixmark.harness.capabilities.hosts.coordinator import EVERY_S
+from mixmark.harness.capabilities.hosts.dispatcher import Grant, HostDispatcher, Tally
 from mixmark.harness.capabilities.hosts.messages import PART_BYTES, AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import Pipes, lines
 from mixmark.harness.contracts.errors import MixmarkError
@@ -38,7 +39,7 @@ from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import solo
-from mixmark.harness.measure.dispatch import Dispatcher, Grant
+from mixmark.harness.measure.dispatch import WorkSource
 from mixmark.harness.measure.experiments import installed
 from mixmark.harness.measure.local_executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
@@ -201,8 +202,8 @@ class Agent(AgentCalls):
             while not self.grants.empty():  # late grants of the previous phase
                 self.grants.get()
             leader = RemoteControl(self, self._devices, phase.placement)
-            source = partial(Dispatcher, plan=leader.plan)
-            driver = MixDriver(phase.placement.rates, service, leader.begin, source, leader.watch, leader.grants)
+            source = partial(HostDispatcher, plan=leader.plan)
+            driver = MixDriver(phase.placement.rates, service, leader.begin, source, leader.watch, leader.lead)
         traffic = (0, 0)
 
         def counted(parts: Sequence[Part]) -> None:
@@ -266,6 +267,7 @@ class RemoteControl:
         self._ends_ns = 0
         self._first: Grant | None = None
         self._next_ns = 0
+        self._tally = Tally({}, {}, {}, {})
 
     def begin(self, loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
         self._agent.call(LeaderCalls.mix_ready, loaded=loaded)
@@ -283,14 +285,19 @@ class RemoteControl:
             return self._placement.model_copy(update={"rates": tuple(rates), "mixes_per_s": 0})
         return place(mix_units, rates, self._devices, host_fraction=self._placement.host_fraction)
 
-    def grants(self) -> tuple[Grant | None, int]:
+    def lead(self, source: WorkSource, now_ns: int) -> int:
+        """Passes the latest grant on, and returns the moment at which the phase ends on all hosts."""
+        assert isinstance(source, HostDispatcher)
         latest, self._first = self._first, None
         while not self._agent.grants.empty():
             latest, self._ends_ns, _ = self._agent.grants.get()
-        return latest, self._ends_ns
+        if latest:
+            source.granted(latest, now_ns)
+        self._tally = source.tally(now_ns)
+        return self._ends_ns
 
     def watch(self, snapshot: MixSnapshot) -> None:
         if snapshot.elapsed_ns < self._next_ns:
             return
         self._next_ns = snapshot.elapsed_ns + round(EVERY_S * 1e9)
-        self._agent.call(LeaderCalls.mix_progress, tally=snapshot.tally)
+        self._agent.call(LeaderCalls.mix_progress, tally=self._tally)

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from mixmark.harness.capabilities.hosts.dispatcher import Grant, Tally
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Placement
-from mixmark.harness.measure.dispatch import SAME, Grant, Pair, Tally, surplus
+from mixmark.harness.measure.dispatch import SAME, Pair, surplus
 from mixmark.harness.plan.placement import Planner
 
 EVERY_S = 2.0  # how often hosts report their progress

@@ -11,6 +11,7 @@ from pathlib import Path
 from mixmark.harness.capabilities.hosts import clocks, messages, names
 from mixmark.harness.capabilities.hosts.agents import TICK_S, Agents, Received, reason
 from mixmark.harness.capabilities.hosts.coordinator import AHEAD_S, EVERY_S, Coordinator
+from mixmark.harness.capabilities.hosts.dispatcher import Grant, Tally
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, PhaseReports
 from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.errors import MixmarkError
@@ -28,7 +29,6 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.audit import handed_at
-from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.executor import (
     PhaseEvent,
     PhaseFacts,
@@ -357,7 +357,7 @@ class _PhaseOnHosts:
             mixes=self.coordinator.mixes,
             planned_per_s=self.coordinator.placement.mixes_per_s,
             running={},
-            tally=Tally(self.coordinator.units, {}, {}, {}),
+            units=self.coordinator.units,
             mix_units=self.request.mix.units,
         )
 

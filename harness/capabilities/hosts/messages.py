@@ -14,10 +14,10 @@ from typing import Annotated, Any, Protocol
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from mixmark.harness import VERSION
+from mixmark.harness.capabilities.hosts.dispatcher import Grant, Tally
 from mixmark.harness.contracts.schema import Absent, Domain, Phase, ServiceLimits, System, Tier, digest_of_code
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.machine.devices import Found
-from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.worker import sealed

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from mixmark.harness.capabilities.hosts import clocks
+from mixmark.harness.capabilities.hosts.dispatcher import Tally
 from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.contracts.schema import (
     Absent,
@@ -29,7 +30,6 @@ from mixmark.harness.contracts.schema import (
     Samples,
     Task,
 )
-from mixmark.harness.measure.dispatch import Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 
 IDS: Mapping[type, tuple[str, ...]] = {

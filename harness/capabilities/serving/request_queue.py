@@ -19,7 +19,7 @@ from mixmark.harness.capabilities.serving.contract import DeviceLoad, Policy, Re
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Int64s, ServiceLimits
-from mixmark.harness.measure.dispatch import Handed, Loaded, Tally, WorkSource, most_at_once
+from mixmark.harness.measure.dispatch import Handed, Loaded, WorkSource, most_at_once
 from mixmark.harness.plugins.calls import error_text, error_with_line
 
 STUCK_NS = 10_000_000_000  # for which a policy may leave requests waiting while no device has anything to do
@@ -173,9 +173,6 @@ class RequestQueue(WorkSource):
         self._mix_units = {suite: count for suite, count in self._mix_units.items() if self._seconds[suite]}
         self._waiting = {n: each for n, each in sorted(self._waiting.items()) if each.suite in self._mix_units}
         self._coming = deque(each for each in self._coming if each[1] in self._mix_units)
-
-    def tally(self, now_ns: int) -> Tally:
-        return Tally(finished=dict(self._finished), handed_out={}, paces={}, unfinished_s=self._unfinished_s(now_ns))
 
     def surplus(self, now_ns: int) -> float:
         """1 while a request that arrives is left, then 0. Without arrivals, a mixed phase's surplus by the plan."""

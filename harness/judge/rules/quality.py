@@ -171,19 +171,6 @@ def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
 room = Room(900)  # of the rules of the mix
 LARGEST_IDLE = 0.02
 """The largest fraction of a window in which a host may lack work though its devices could do some."""
-LARGEST_CLOCK_FRACTION = 0.001
-"""The largest uncertainty of a host's clock, as a fraction of a window."""
-
-
-@room.rule(
-    warning("{host} took no part: {why}; the figures are of the other hosts"),
-    noticed=warning("a host took no part, so the figures are of the others"),
-)
-def hosts_took_part(evidence: Evidence) -> Iterator[Finding]:
-    """Every host that was asked for took part. The run is of those that did."""
-    for absence in evidence.result.absent:
-        if absence.kind == "host":
-            yield found("hosts_took_part", host=absence.name, why=absence.reason)
 
 
 @room.rule()
@@ -210,37 +197,6 @@ def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
         diagnosis = evidence.diagnoses.get(run.phase)
         if diagnosis and not diagnosis.bound_is_estimate and (lowest := diagnosis.lowest_kappa(run)) > 1:
             yield found("mix_bounded", phase=run.phase, kappa=diagnosis.kappa.estimate, lowest=lowest)
-
-
-@room.rule(
-    warning(
-        "{phase}: the clock of {host} is known to ±{bound_ms:,.1f} ms, {uncertain_pct:.2g} % of the window (limit "
-        "{limit_pct:g} %), which is counted {longer_ms:,.1f} ms longer for it"
-    ),
-    weight=530,
-    noticed=warning("the clock of a host is not known well", "a link of shorter round trips to it"),
-)
-def clocks_synchronised(evidence: Evidence) -> Iterator[Finding]:
-    """The clock of every host is known to a thousandth of the window of each mixed run.
-
-    The window is counted longer by what is not known, so an uncertain clock never raises the rate.
-    """
-    runs = {run.phase: run for run in evidence.runs}
-    for connection in evidence.result.connections:
-        run, bound_ns = runs.get(connection.phase), connection.clock.bound_ns
-        if run is None:
-            continue
-        uncertain = bound_ns / (run.length_ns - 2 * run.clock_bound_ns)
-        if uncertain > LARGEST_CLOCK_FRACTION:
-            yield found(
-                "clocks_synchronised",
-                phase=run.phase,
-                host=connection.host,
-                bound_ms=bound_ns / 1e6,
-                uncertain_pct=uncertain * 100,
-                limit_pct=LARGEST_CLOCK_FRACTION * 100,
-                longer_ms=2 * run.clock_bound_ns / 1e6,
-            )
 
 
 @room.rule(

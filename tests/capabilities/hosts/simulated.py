@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from mixmark.harness.capabilities.hosts.coordinator import EVERY_S, Coordinator
+from mixmark.harness.capabilities.hosts.dispatcher import HostDispatcher
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import SECOND, Machine, Rates, device, solo
@@ -35,7 +36,8 @@ class Cluster:
         """The hosts whose links are cut."""
         grants = self.coordinator.grants(0)
         self.hosts: dict[str, Machine] = {}
-        for host in dict.fromkeys(host_of.values()):
+        devices_of = {host: [each for each in devices if host_of[each.id] == host] for host in host_of.values()}
+        for host in devices_of:
             own = {pair: rate for pair, rate in rates.items() if host_of[pair[1]] == host}
             self.hosts[host] = Machine(
                 grants[host].units,
@@ -43,6 +45,10 @@ class Cluster:
                 {pair: quanta[pair] for pair in own},
                 actual or (lambda pair, at_s: rates[pair]),
                 may_wait=True,
+                source=partial(
+                    HostDispatcher,
+                    plan=partial(place, devices=[device(id) for id in dict.fromkeys(id for _, id in own)]),
+                ),
             )
             self.hosts[host].dispatcher.granted(grants[host], 0)
 

@@ -18,6 +18,7 @@ from typing import Any, Concatenate
 import numpy as np
 
 from mixmark.harness.capabilities.hosts import launchers, messages
+from mixmark.harness.capabilities.hosts.dispatcher import Grant, Tally
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import lines
 from mixmark.harness.contracts.schema import (
@@ -36,7 +37,6 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.machine.devices import Found
-from mixmark.harness.measure.dispatch import Grant, Tally
 from mixmark.harness.measure.mixed import LoadedSuites
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.record import store

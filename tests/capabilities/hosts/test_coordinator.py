@@ -7,7 +7,8 @@ import math
 import pytest
 
 from mixmark.harness.capabilities.hosts.coordinator import AHEAD_S
-from mixmark.harness.measure.dispatch import Pair, Tally
+from mixmark.harness.capabilities.hosts.dispatcher import Tally
+from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import place
 from tests.capabilities.hosts.simulated import Cluster, drawn, host, many
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, device, solo
