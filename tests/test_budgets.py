@@ -20,17 +20,17 @@ BUDGETS = {
     "plugins": 560,
     "plan": 885,
     "judge": 4155,
-    "adapters": 2085,
-    "meters": 630,
+    "adapters": 2010,
+    "meters": 255,
     "record": 495,
-    "worker": 2345,
+    "worker": 2330,
     "machine": 1715,
-    "measure": 2790,
-    "cli": 1195,
-    "reporters": 1865,
+    "measure": 2670,
+    "cli": 1150,
+    "reporters": 1855,
     "suites": 2525,
 }
-"""The rooms of the harness, and what else a score needs. Together 22,654 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,989 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
