@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mixmark.harness.capabilities.reaudit.repeat import repeat
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import Reason, plain
-from mixmark.harness.measure import reaudit as repeat
 from mixmark.harness.record import store
 from mixmark.submissions import files, rules
 from mixmark.submissions.entry import DECLARATION, MANIFEST, RESULTS, EntryVerdict, Price, Problem
@@ -135,7 +135,7 @@ def reaudit(
     for number in sorted(drawn):
         problems = []
         for home in store.results_of(folders[number]):
-            for audit in repeat.repeat(home, {}, timeout_s):
+            for audit in repeat(home, {}, timeout_s):
                 if not audit.passed:
                     where = f"{RESULTS}/{home.name}"
                     message = plain(f"{audit.record.key}: {audit.problem}", MAX_TEXT)

@@ -20,17 +20,17 @@ BUDGETS = {
     "plugins": 555,
     "plan": 885,
     "judge": 4125,
-    "adapters": 2075,
-    "meters": 630,
+    "adapters": 2000,
+    "meters": 255,
     "record": 495,
     "worker": 2325,
-    "machine": 1675,
-    "measure": 2745,
-    "cli": 1205,
+    "machine": 1670,
+    "measure": 2625,
+    "cli": 1160,
     "reporters": 1820,
     "suites": 2575,
 }
-"""The rooms of the harness, and what else a score needs. Together 22,672 lines."""
+"""The rooms of the harness, and what else a score needs. Together 22,057 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

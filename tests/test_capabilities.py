@@ -22,6 +22,7 @@ HOMONYMS = {
     "paths": "of files",
     "plan": "of a mix, and the room that makes it",
     "Planned": "an event of a run: phases were planned",
+    "audit": "of a record's outputs",
     "compare": "outputs with a reference",
     "new": "what was not there before",
     "external": "a meter outside the machine",

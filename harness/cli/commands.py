@@ -98,7 +98,7 @@ def check() -> None:
 main.place(
     {
         "Measure": (run.run,),
-        "Read results": (results.report, results.audit),
+        "Read results": (results.report,),
         "Look at this machine": (devices.devices, meters.meters, devices.suites, devices.doctor),
         "Check and extend": (check,),
     }

@@ -14,7 +14,6 @@ import pytest
 from mixmark.harness.adapters.onnxruntime import OnnxRuntime
 from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.adapters.torch.inductor import Inductor
 from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import Device
@@ -68,7 +67,7 @@ def test_threads_are_a_number_above_zero(adapter: Any, threads: str) -> None:
         adapter({"threads": threads})
 
 
-@pytest.mark.parametrize(("adapter", "package"), [*PACKAGES.items(), (Inductor, "torch")])
+@pytest.mark.parametrize(("adapter", "package"), PACKAGES.items())
 def test_a_package_that_is_absent_is_named(adapter: Any, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(PluginError, match=f"^{package} "):

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.meters.amdsmi import AmdSmi
 from mixmark.harness.meters.nvml import Nvml
 from mixmark.harness.meters.rapl import Rapl
 
 
-@pytest.mark.parametrize("meter", [AmdSmi, Nvml, Rapl])
+@pytest.mark.parametrize("meter", [Nvml, Rapl])
 def test_it_takes_no_options(meter: Callable[[dict[str, str]], object]) -> None:
     with pytest.raises(UsageError, match="index"):
         meter({"index": "0"})

@@ -13,7 +13,14 @@ import pytest
 
 from tests.docs.test_docs import ROOT
 
-NEEDED = ("scripts/version", "mixmark/__init__.py", "mixmark/api.py", "harness/__init__.py", "harness/worker")
+NEEDED = (
+    "scripts/version",
+    "mixmark/__init__.py",
+    "mixmark/api.py",
+    "harness/__init__.py",
+    "harness/contracts",
+    "harness/worker",
+)
 
 
 @pytest.mark.slow

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from mixmark.harness.capabilities.compare.machines import BestRoute, BestRoutes, ComparedMachine, MachineComparison
+from mixmark.harness.capabilities.compare.machines import MachineComparison, Row, Side
 from mixmark.harness.capabilities.compare.solo import LEAST_DELTA, Comparison, SuiteWork
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
+from mixmark.harness.judge.score import Score
+from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import charts, document, figures
 from mixmark.reporters.data import written
 from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table, drawing
@@ -56,7 +58,7 @@ def report(found: MachineComparison) -> Document:
     return Document(f"{len(found.machines)} results side by side", f"{baseline} is the baseline.", blocks, FOOTER)
 
 
-def column(machine: ComparedMachine) -> str:
+def column(machine: Side) -> str:
     """The header of a result's column: B, or B (3 results) for a folder with several."""
     return machine.label if machine.results == 1 else f"{machine.label} ({machine.results} results)"
 
@@ -66,44 +68,49 @@ def tables(found: MachineComparison) -> Iterator[Table]:
     labels = [column(machine) for machine in found.machines]
     yield Table("Machines", ("", *labels), [(name, *values) for name, values in machines(found)])
     if found.rows:
-        rows = [(title(row, found.rows), *(_lines(row, best) for best in row.best)) for row in found.rows]
+        rows = [(title(row, found.rows), *map(_lines, row.solos, row.relatives)) for row in found.rows]
         yield Table("Best routes", ("suite", *labels), rows)
 
 
-def _lines(row: BestRoutes, best: BestRoute | None) -> str:
+def _lines(solo: Solo | None, ratio: Estimate | None) -> str:
     """The rate, the route, and the relative speed, each on its line."""
-    if best is None:
+    if solo is None:
         return UNKNOWN
-    return "\n".join((rate(best), route(best), *([relative(best.relative)] if best.relative else [])))
+    return "\n".join((rate(solo), route(solo), *([relative(ratio)] if ratio else [])))
 
 
 def machines(found: MachineComparison) -> list[tuple[str, list[str]]]:
     """(row name, its value for each result). A row that is unknown for every result is left out, and instructions
     that all have are."""
-    shared = set.intersection(*({*machine.cpu_flags} for machine in found.machines))
-    rows: dict[str, Callable[[ComparedMachine], str]] = {
-        "folder": lambda machine: figures.name(machine.name),
-        "processor": lambda machine: figures.name(machine.cpu_model or UNKNOWN),
-        "instructions": lambda machine: figures.name(", ".join(sorted({*machine.cpu_flags} - shared)) or UNKNOWN),
-        "CPU quota": lambda machine: f"{machine.cpu_quota:g} CPUs" if machine.cpu_quota else UNKNOWN,
-        "devices": lambda machine: figures.name(machine.devices, figures.LONGEST) or "the processor alone",
-        "memory": lambda machine: figures.gibibytes(machine.memory_bytes),
-        "measured": lambda machine: date(machine.created_utc),
-        "Mixmark": lambda machine: figures.name(machine.mixmark),
-        "tier, preset": lambda machine: f"{machine.tier}, {figures.name(machine.preset)}",
-        "verdict": lambda machine: machine.verdict,
-        "mix": lambda machine: figures.name(machine.mix or UNKNOWN),
-        "grade": lambda machine: machine.grade or UNKNOWN,
-        "weights": lambda machine: f"{machine.weight_class} bit" if machine.weight_class else UNKNOWN,
-        "MX": lambda machine: figures.estimate(machine.mixes_per_kwh, "mix/kWh"),
-        "boundary": lambda machine: machine.boundary or UNKNOWN,
-        "TX": lambda machine: figures.estimate(machine.mixes_per_hour, "mix/h"),
-        "mean power": lambda machine: figures.prefixed(machine.watts, "W"),
+    flags = {side.label: {*side.typical.result.machine.cpu_flags} for side in found.machines}
+    shared = set[str].intersection(*flags.values())
+    own = {label: ", ".join(sorted(each - shared)) for label, each in flags.items()}
+    of_side: dict[str, Callable[[Side], str]] = {
+        "folder": lambda side: figures.name(side.name),
+        "processor": lambda side: figures.name(side.provenance.cpu_model or UNKNOWN),
+        "instructions": lambda side: figures.name(own[side.label] or UNKNOWN),
+        "CPU quota": lambda side: f"{side.provenance.cpu_quota:g} CPUs" if side.provenance.cpu_quota else UNKNOWN,
+        "devices": lambda side: figures.name(side.provenance.devices, figures.LONGEST) or "the processor alone",
+        "memory": lambda side: figures.gibibytes(side.provenance.memory_bytes),
+        "measured": lambda side: date(side.provenance.created_utc),
+        "Mixmark": lambda side: figures.name(side.provenance.mixmark),
+        "tier, preset": lambda side: f"{side.provenance.tier}, {figures.name(side.provenance.preset)}",
+        "verdict": lambda side: side.verdict.word,
+        "mix": lambda side: figures.name(side.typical.result.mix.name if side.typical.result.mix else UNKNOWN),
     }
+    of_score: dict[str, Callable[[Score], str]] = {
+        "grade": lambda score: score.grade,
+        "weights": lambda score: f"{score.weight_class} bit",
+        "MX": lambda score: figures.estimate(score.mixes_per_kwh, "mix/kWh"),
+        "boundary": lambda score: score.boundary or UNKNOWN,
+        "TX": lambda score: figures.estimate(score.mixes_per_hour, "mix/h"),
+        "mean power": lambda score: figures.prefixed(score.watts, "W"),
+    }
+    scores = [None if side.no_score else side.score for side in found.machines]
+    table = [(name, [value(side) for side in found.machines]) for name, value in of_side.items()]
     relatives = {"MX": found.mixes_per_kwh, "TX": found.mixes_per_hour}
-    table = []
-    for name, value in rows.items():
-        table.append((name, [value(machine) for machine in found.machines]))
+    for name, of in of_score.items():
+        table.append((name, [of(score) if score else UNKNOWN for score in scores]))
         if any(relatives.get(name, ())):
             others = [UNKNOWN if ratio is None else relative(ratio) for ratio in relatives[name][1:]]
             table.append((f"{name} / {name} of {found.machines[0].label}", ["baseline", *others]))
@@ -123,7 +130,7 @@ def relative(ratio: Estimate) -> str:
     return f"{significant(ratio.estimate)}× ({significant(ratio.low)} to {significant(ratio.high)})"
 
 
-def title(row: BestRoutes, rows: Sequence[BestRoutes]) -> str:
+def title(row: Row, rows: Sequence[Row]) -> str:
     """llm, single-stream, 16-bit weights. If several rows have this title, the facts that differ follow."""
     text = _title(row.work)
     namesakes = [namesake.work for namesake in rows if _title(namesake.work) == text]
@@ -139,16 +146,16 @@ def _title(work: SuiteWork) -> str:
     return figures.name(work.label, figures.LONGEST)
 
 
-def rate(best: BestRoute) -> str:
+def rate(solo: Solo) -> str:
     """7.04 tok/s ± 2.3 %, with the half-width only if it is known."""
-    per_s = figures.rate(best.solo.units_per_s, best.solo.names.short)
-    half = figures.within(best.solo.units_per_s) if best.solo.units_per_s else ""
+    per_s = figures.rate(solo.units_per_s, solo.names.short)
+    half = figures.within(solo.units_per_s) if solo.units_per_s else ""
     return f"{per_s} {half}".strip()
 
 
-def route(best: BestRoute) -> str:
+def route(solo: Solo) -> str:
     """bf16 by torch on cpu:0, batch 1024."""
-    solo, route = best.solo, best.solo.route
+    route = solo.route
     is_cpu = route.device.startswith("cpu:")
     device = short(route.device) if is_cpu or not solo.device_name else figures.name(solo.device_name)
     batch = f", batch {solo.batch}" if (solo.batch or 1) > 1 else ""
@@ -191,14 +198,14 @@ def minimal_difference(found: MachineComparison) -> Reason | None:
     if not tests:
         return None
     deltas = " and ".join(f"δ is {delta * 100:.2f} %" for delta in sorted({test.delta for test in tests}))
-    last = max(found.machines, key=lambda machine: machine.created_utc)
+    last = max(found.machines, key=lambda side: side.provenance.created_utc)
     floors = "; ".join(_floor(floor, last) for floor in found.noise_floors.values())
     why = floors or f"no noise floor of this tier is known, so the least δ applies, {LEAST_DELTA * 100:g} %"
     return f"{deltas}: {why}. Faster or slower: the whole interval lies beyond ±δ; same: within; ambiguous: neither."
 
 
-def _floor(floor: NoiseFloor, last: ComparedMachine) -> str:
-    days = days_between(floor.created_utc, last.created_utc)
+def _floor(floor: NoiseFloor, last: Side) -> str:
+    days = days_between(floor.created_utc, last.provenance.created_utc)
     age = f"{figures.counted(days, 'day')} before {last.label}" if days is not None else "on an unknown day"
     return f"the noise floor of the {floor.tier} tier is {floor.fraction * 100:.2g} %, measured {age}"
 
@@ -220,12 +227,14 @@ def remarks(found: MachineComparison) -> list[tuple[str, str, str]]:
 
 
 def _doubts(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
-    any_mix = any(machine.mix for machine in found.machines)
-    for machine in found.machines:
-        if machine.verdict not in ("solid", "fair"):
-            yield machine.label, f"is {machine.verdict}", machine.verdict_reason
-        if (why := machine.no_score or machine.no_efficiency) and any_mix:
-            yield machine.label, "has no score" if machine.no_score else "has no MX", why
+    any_mix = any(side.typical.result.mix for side in found.machines)
+    for side in found.machines:
+        if side.verdict.word not in ("solid", "fair"):
+            yield side.label, f"is {side.verdict.word}", side.verdict.reason
+        if any_mix and side.no_score:
+            yield side.label, "has no score", side.no_score
+        elif side.score and side.score.unmeasured:
+            yield side.label, "has no MX", side.score.unmeasured
 
 
 def _of_scores(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
@@ -236,13 +245,15 @@ def _of_scores(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_routes(found: MachineComparison) -> Iterator[tuple[str, str, str]]:
+    labels = [side.label for side in found.machines]
     for row in found.rows:
         suite = figures.name(row.work.suite)
-        for best in row.known:
-            if best.relative is not None and best.relative.reason:
-                yield best.label, suite, best.relative.reason
-        if len({best.solo.route.precision for best in row.known}) > 1:
-            formats = ", ".join(f"{best.label} in {best.solo.route.precision}" for best in row.known)
+        for label, ratio in zip(labels, row.relatives, strict=True):
+            if ratio is not None and ratio.reason:
+                yield label, suite, ratio.reason
+        known = [(label, solo.route.precision) for label, solo in zip(labels, row.solos, strict=True) if solo]
+        if len({precision for _, precision in known}) > 1:
+            formats = ", ".join(f"{label} in {precision}" for label, precision in known)
             yield "", suite, f"the number formats differ: {formats}"
 
 
@@ -279,28 +290,34 @@ def bars(found: MachineComparison) -> Chart | Paragraph:
 
 
 def _scores(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
-    labels = [machine.label for machine in found.machines]
+    tx = [side.score.mixes_per_hour if side.score else None for side in found.machines]
+    mx = [side.score.mixes_per_kwh if side.score else None for side in found.machines]
     for title, unit, values, relatives in (
-        ("MX, mixes per kWh", "mix/kWh", [machine.mixes_per_kwh for machine in found.machines], found.mixes_per_kwh),
-        ("TX, mixes per hour", "mix/h", [machine.mixes_per_hour for machine in found.machines], found.mixes_per_hour),
+        ("MX, mixes per kWh", "mix/kWh", mx, found.mixes_per_kwh),
+        ("TX, mixes per hour", "mix/h", tx, found.mixes_per_hour),
     ):
-        most = max((value.ends[1] for value in values if value), default=0.0)
-        bars = [
-            _bar(label, value, f"{figures.number(value)} {unit}", ratio, most)
-            for label, value, ratio in zip(labels, values, relatives, strict=True)
-            if value is not None
-        ]
-        if bars:
+        texts = [f"{figures.number(value)} {unit}" if value else "" for value in values]
+        if bars := _bars(found, values, texts, relatives):
             yield title, bars
 
 
 def _suites(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
     for row in found.rows:
-        known = [(best, best.solo.units_per_s) for best in row.known if best.solo.units_per_s]
-        most = max((per_s.ends[1] for _, per_s in known), default=0.0)
-        rates = {best.label: figures.rate(per_s, best.solo.names.short) for best, per_s in known}
-        bars = [_bar(best.label, per_s, rates[best.label], best.relative, most) for best, per_s in known]
-        yield title(row, found.rows), bars
+        values = [solo.units_per_s if solo else None for solo in row.solos]
+        rates = [figures.rate(solo.units_per_s, solo.names.short) if solo else "" for solo in row.solos]
+        yield title(row, found.rows), _bars(found, values, rates, row.relatives)
+
+
+def _bars(
+    found: MachineComparison,
+    values: Sequence[Estimate | None],
+    texts: Sequence[str],
+    relatives: Sequence[Estimate | None],
+) -> list[Bar]:
+    """A bar for each side that has a value."""
+    most = max((value.ends[1] for value in values if value), default=0.0)
+    sides = zip(found.machines, values, texts, relatives, strict=True)
+    return [_bar(side.label, value, text, ratio, most) for side, value, text, ratio in sides if value]
 
 
 def _bar(label: str, value: Estimate, text: str, ratio: Estimate | None, most: float) -> Bar:

@@ -8,95 +8,116 @@ device, by `capabilities.compare.solo`. Everything that cannot be compared is li
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from mixmark.harness.capabilities.compare.solo import (
     Comparison,
-    SoloMeasurement,
+    Runs,
     SuiteWork,
     Uncompared,
     caveat,
     compare,
+    measurements,
+    over,
+    problem,
     ratio_between,
-    solo_measurements,
+    value_of,
     work_of,
 )
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.figures import Estimate, figure
+from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
 from mixmark.harness.contracts.text import Reason, Unknown, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.findings import in_full
+from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo, best
+from mixmark.harness.judge.verdict import Verdict
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparedMachine(Provenance):
-    """A result's machine and its mix: a column of the first table."""
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A result, or several of one machine and one plan: a column."""
 
     label: str
     """A for the baseline, then B, C, …"""
     name: str
     """The folder, as it was given."""
-    results: int
-    """The number of results in the folder. If there are several, the mix is taken from the result with the median
-    TX."""
-    verdict_reason: str
-    cpu_flags: tuple[str, ...]
-    """The instruction-set extensions, which tell processors apart whose hypervisor names them alike."""
-    mix: str | None = None
-    mixes_per_hour: Estimate | None = None
-    """TX."""
-    mixes_per_kwh: Estimate | None = None
-    """MX."""
-    watts: float | None = None
-    """The mean power of the energy boundary over the runs of the mix, idle included."""
-    grade: str | None = None
-    weight_class: int | None = None
-    """The fewest bits of a weight in any part of the mix: 16, 8 or 4."""
-    boundary: str | None = None
-    """The energy boundary of MX."""
-    no_score: Reason | None = None
-    """Why there is no TX."""
-    no_efficiency: Reason | None = None
-    """Why there is no MX although there is TX."""
+    assessments: tuple[Assessment, ...] = field(metadata=RAW)
 
+    @cached_property
+    def typical(self) -> Assessment:
+        """The result with the median TX; the first result if none has a TX."""
+        scored = [
+            (each.score.mixes_per_hour.estimate, index)
+            for index, each in enumerate(self.assessments)
+            if each.score and each.score.mixes_per_hour
+        ]
+        return self.assessments[sorted(scored)[(len(scored) - 1) // 2][1] if scored else 0]
 
-@dataclass(frozen=True)
-class BestRoute:
-    """A result's fastest valid route for one work."""
-
-    label: str
-    """The label of the result."""
-    solo: Solo
-    relative: Estimate | None
-    """The rate relative to the baseline's. None if this is the baseline, or the baseline has no route for this work."""
-
-
-@dataclass(frozen=True)
-class BestRoutes:
-    """One work and the best route of each result for it."""
-
-    work: SuiteWork
-    best: tuple[BestRoute | None, ...]
-    """In the order of the results. None if the result has no valid route for this work."""
+    @cached_property
+    def best(self) -> Mapping[SuiteWork, tuple[Solo, Runs]]:
+        """The fastest valid route for each work, with its runs."""
+        of_key = {solo.key: (solo, runs) for runs in measurements(self.assessments) for solo in (over(runs),)}
+        fastest = best((solo for solo, _ in of_key.values()), work_of)
+        return {work: of_key[solo.key] for work, solo in fastest.items()}
 
     @property
-    def known(self) -> tuple[BestRoute, ...]:
-        return tuple(route for route in self.best if route is not None)
+    @figure
+    def results(self) -> int:
+        """The number of results. If there are several, the other figures are of the result with the median TX."""
+        return len(self.assessments)
+
+    @property
+    @figure
+    def provenance(self) -> Provenance:
+        """The result and its machine."""
+        return self.typical.provenance
+
+    @property
+    @figure
+    def verdict(self) -> Verdict:
+        """Whether the figures can be relied on."""
+        return self.typical.verdict
+
+    @property
+    @figure
+    def score(self) -> Score | None:
+        """The score. None if no mix was asked for, or none was run."""
+        return self.typical.score
+
+    @property
+    @figure
+    def no_score(self) -> Reason | None:
+        """Why there is no TX."""
+        if self.score is None:
+            return "the run ended before its mix" if self.typical.result.mix else "no mix was asked for"
+        return "; ".join(map(in_full, self.score.problems)) or None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One work, and the best route of each result for it."""
+
+    work: SuiteWork
+    solos: tuple[Solo | None, ...]
+    """In the order of the results. None if the result has no valid route for this work."""
+    relatives: tuple[Estimate | None, ...]
+    """The rates relative to the baseline's. None of the baseline, and if one of both has no route for this work."""
 
 
 @dataclass(frozen=True)
 class MachineComparison:
     """Two results or more. The first is the baseline of the others."""
 
-    machines: tuple[ComparedMachine, ...]
+    machines: tuple[Side, ...]
     mixes_per_hour: tuple[Estimate | None, ...]
     """TX relative to the baseline's, in the order of the results. None if this is the baseline, or TX is not
     compared."""
     mixes_per_kwh: tuple[Estimate | None, ...]
     """The same for MX."""
-    rows: tuple[BestRoutes, ...]
+    rows: tuple[Row, ...]
     """The best routes for each work that a result has a valid route for."""
     verdicts: Mapping[str, tuple[Comparison, ...]]
     """The solo measurements that were tested, by the label of the result; the baseline has none."""
@@ -107,8 +128,7 @@ class MachineComparison:
     @figure
     def comparable(self) -> bool:
         """Whether anything was compared with the baseline."""
-        relatives = [*self.mixes_per_hour, *self.mixes_per_kwh]
-        relatives += [route.relative for row in self.rows for route in row.known]
+        relatives = [*self.mixes_per_hour, *self.mixes_per_kwh, *(each for row in self.rows for each in row.relatives)]
         return any(relatives) or any(self.verdicts.values())
 
     @property
@@ -126,8 +146,8 @@ class MachineComparison:
         baseline has one, and if it is invalid.
         """
         for machine in self.machines[1:]:
-            if machine.verdict == "invalid":
-                yield True, f"{machine.label} is invalid: {machine.verdict_reason}"
+            if machine.verdict.word == "invalid":
+                yield True, f"{machine.label} is invalid: {machine.verdict.reason}"
             for test in self.verdicts[machine.label]:
                 if test.proven_slower(fraction):
                     yield True, f"{test.label} of {machine.label} is slower by more than {fraction * 100:g} %"
@@ -139,48 +159,40 @@ class MachineComparison:
                 yield missed.fails_gate, f"{missed.label} {what} {missed.about}: {missed.reason}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """One result, or several of the same plan, and their solo measurements."""
-
-    label: str
-    assessments: tuple[Assessment, ...]
-    measurements: list[SoloMeasurement]
-    machine: ComparedMachine
-
-
 def compare_machines(given: Sequence[tuple[str, Sequence[Assessment]]]) -> MachineComparison:
     """Compares all results but the first with the first.
 
     given: (name of the folder, its results), at least two. Raises UsageError if the results of one folder cannot be
     merged, since they are not of one machine and one plan, and if a folder has the same result twice.
     """
-    sides = [_side(_label(index), name, tuple(assessments)) for index, (name, assessments) in enumerate(given)]
-    baseline = sides[0]
+    sides = [Side(_label(index), name, tuple(assessments)) for index, (name, assessments) in enumerate(given)]
+    for side in sides:
+        _check(side)
+    baseline, *others = sides
     uncompared: list[Uncompared] = []
     relatives: dict[str, list[Estimate | None]] = {"TX": [None], "MX": [None]}
-    for side in sides[1:]:
+    for side in others:
         for which, found in relatives.items():
             relative = _of_mixes(baseline, side, which)
             found.append(relative if isinstance(relative, Estimate) else None)
-            if isinstance(relative, str) and (baseline.machine.mix or side.machine.mix):  # else no run had a mix
+            mixes = baseline.typical.result.mix or side.typical.result.mix
+            if isinstance(relative, str) and mixes:  # else no run had a mix
                 uncompared.append(Uncompared(side.label, which, relative))
-    fastest = [_best_measurements(side) for side in sides]
-    works = list(dict.fromkeys(work for of_side in fastest for work in of_side))
+    works = list(dict.fromkeys(work for side in sides for work in side.best))
     suites = [work.suite for work in works]
     works.sort(key=lambda work: suites.index(work.suite))
-    for side, of_side in zip(sides[1:], fastest[1:], strict=True):
-        uncompared += _unmatched(baseline, fastest[0], side, of_side)
+    for side in others:
+        uncompared += _unmatched(baseline, side)
     verdicts = {}
-    for side in sides[1:]:
+    for side in others:
         tests = compare(baseline.assessments, side.assessments, (baseline.label, side.label))
         verdicts[side.label] = tuple(test for test in tests if isinstance(test, Comparison))
         uncompared += [test for test in tests if isinstance(test, Uncompared)]
     return MachineComparison(
-        machines=tuple(side.machine for side in sides),
+        machines=tuple(sides),
         mixes_per_hour=tuple(relatives["TX"]),
         mixes_per_kwh=tuple(relatives["MX"]),
-        rows=tuple(_row(work, sides, fastest) for work in works),
+        rows=tuple(_row(work, sides) for work in works),
         verdicts=verdicts,
         uncompared=tuple(uncompared),
     )
@@ -191,27 +203,20 @@ def _label(index: int) -> str:
     return chr(ord("A") + index % 26) + (str(index // 26 + 1) if index >= 26 else "")
 
 
-def _side(label: str, name: str, assessments: tuple[Assessment, ...]) -> _Side:
-    plan = _plan(assessments[0].result)
-    for assessment in assessments[1:]:
+def _check(side: Side) -> None:
+    plan = _plan(side.assessments[0].result)
+    for assessment in side.assessments[1:]:
         if differing := differences(plan, _plan(assessment.result)):
             raise UsageError(
-                f"{name} holds results that cannot be merged: {'; '.join(differing)}",
+                f"{side.name} holds results that cannot be merged: {'; '.join(differing)}",
                 hint="a folder of several results is one side if all are of one machine and one plan; give the folder "
                 "of each result by itself",
             )
-    if len(_ids(assessments)) < len(assessments):
+    if len({assessment.provenance.result_id for assessment in side.assessments}) < side.results:
         raise UsageError(
-            f"{name} holds the same result twice",
+            f"{side.name} holds the same result twice",
             hint="a copy is no further run, and would make the interval too narrow",
         )
-    typical = _median(assessments)
-    machine = _machine(label, name, len(assessments), typical)
-    return _Side(label, assessments, solo_measurements(assessments, label), machine)
-
-
-def _ids(assessments: Sequence[Assessment]) -> frozenset[str]:
-    return frozenset(assessment.provenance.result_id for assessment in assessments)
 
 
 def _plan(result: Result) -> dict[str, object]:
@@ -228,72 +233,40 @@ def _plan(result: Result) -> dict[str, object]:
     }
 
 
-def _median(assessments: Sequence[Assessment]) -> Assessment:
-    """The result with the median TX; the first result if none has a TX."""
-    scored = [
-        (assessment.score.mixes_per_hour.estimate, index)
-        for index, assessment in enumerate(assessments)
-        if assessment.score and assessment.score.mixes_per_hour
-    ]
-    return assessments[sorted(scored)[(len(scored) - 1) // 2][1]] if scored else assessments[0]
-
-
-def _machine(label: str, name: str, results: int, assessment: Assessment) -> ComparedMachine:
-    result, score = assessment.result, assessment.score
-    facts = ComparedMachine(
-        **vars(assessment.provenance),
-        label=label,
-        name=name,
-        results=results,
-        verdict_reason=assessment.verdict.reason,
-        cpu_flags=result.machine.cpu_flags,
-        mix=result.mix.name if result.mix else None,
-    )
-    if score is None:
-        return replace(facts, no_score="the run ended before its mix" if result.mix else "no mix was asked for")
-    if score.problems:
-        return replace(facts, no_score="; ".join(map(in_full, score.problems)))
-    return replace(
-        facts,
-        mixes_per_hour=score.mixes_per_hour,
-        mixes_per_kwh=score.mixes_per_kwh,
-        watts=score.watts,
-        grade=score.grade,
-        weight_class=score.weight_class,
-        boundary=score.boundary,
-        no_efficiency=score.unmeasured,
-    )
-
-
-def _of_mixes(a: _Side, b: _Side, figure: str) -> Estimate | Reason:
+def _of_mixes(a: Side, b: Side, which: str) -> Estimate | Reason:
     """TX or MX of b relative to a, or why the two are not compared."""
     for side in (a, b):
-        if side.machine.no_score:
-            return f"{side.label} has no score: {side.machine.no_score}"
+        if side.no_score:
+            return f"{side.label} has no score: {side.no_score}"
+    assert a.score and b.score
     if differing := _different_mixes(a, b):
         return differing
-    first, second = (side.machine.mixes_per_hour if figure == "TX" else side.machine.mixes_per_kwh for side in (a, b))
+    first, second = (each.mixes_per_hour if which == "TX" else each.mixes_per_kwh for each in (a.score, b.score))
     if first is None or second is None:
-        lacks = a if first is None else b
-        return f"the efficiency of {lacks.label} was not measured: {lacks.machine.no_efficiency}"
-    if figure == "MX" and a.machine.boundary != b.machine.boundary:
-        return f"energy boundary: {a.machine.boundary} and {b.machine.boundary}; only equal boundaries are compared"
-    return _doubted(_relative(first, second, (a, b)), a, b)
+        lacks, score = (a, a.score) if first is None else (b, b.score)
+        return f"the efficiency of {lacks.label} was not measured: {score.unmeasured}"
+    if which == "MX" and a.score.boundary != b.score.boundary:
+        return f"energy boundary: {a.score.boundary} and {b.score.boundary}; only equal boundaries are compared"
+    ratio = second.ratio(first)
+    ends = ((a, first, a.score), (b, second, b.score))
+    if lacking := [f"{side.label} is {score.grade}" for side, value, score in ends if value.half_width is None]:
+        ratio = replace(ratio, reason=f"{' and '.join(lacking)}, without an interval")
+    return _doubted(ratio, a, b)
 
 
-def _different_mixes(a: _Side, b: _Side) -> Reason | None:
-    first, second = (side.assessments[0].result.mix for side in (a, b))
-    assert first is not None and second is not None  # both have a score
+def _different_mixes(a: Side, b: Side) -> Reason | None:
+    assert a.score and b.score
+    first, second = a.score.mix, b.score.mix
     differing = differences(
-        {"mix": first.name, "weight class": a.machine.weight_class, **_versions(a)},
-        {"mix": second.name, "weight class": b.machine.weight_class, **_versions(b)},
+        {"mix": first.name, "weight class": a.score.weight_class, **_versions(a)},
+        {"mix": second.name, "weight class": b.score.weight_class, **_versions(b)},
     )
     if not differing and first != second:
         return f"both mixes are called {first.name}, but they differ"
     return "; ".join(differing) or None
 
 
-def _versions(side: _Side) -> dict[str, str]:
+def _versions(side: Side) -> dict[str, str]:
     """The version of each suite in the mix, in words, with its weights and options if it has any."""
     found = {}
     records = (record for assessment in side.assessments for record in assessment.result.records)
@@ -304,22 +277,9 @@ def _versions(side: _Side) -> dict[str, str]:
     return found
 
 
-def _relative(a: Estimate, b: Estimate, sides: tuple[_Side, _Side]) -> Estimate:
-    """The ratio of two figures, or why it has no interval."""
-    ratio = b.ratio(a)
-    if a.half_width is None or b.half_width is None:
-        lacking = [
-            f"{side.label} is {side.machine.grade}"
-            for side, figure in zip(sides, (a, b), strict=True)
-            if figure.half_width is None
-        ]
-        return replace(ratio, reason=f"{' and '.join(lacking)}, without an interval")
-    return ratio
-
-
-def _doubted(ratio: Estimate, *sides: _Side) -> Estimate:
+def _doubted(ratio: Estimate, *sides: Side) -> Estimate:
     """The ratio without its interval if a result is disturbed: then it proves nothing."""
-    disturbed = [side.label for side in sides if side.machine.verdict == "disturbed"]
+    disturbed = [side.label for side in sides if side.verdict.word == "disturbed"]
     if not disturbed:
         return ratio
     return Estimate(
@@ -327,63 +287,45 @@ def _doubted(ratio: Estimate, *sides: _Side) -> Estimate:
     )
 
 
-def _best_measurements(side: _Side) -> dict[SuiteWork, SoloMeasurement]:
-    """The fastest valid route for each work."""
-    of_key = {each.solo.key: each for each in side.measurements}
-    return {work: of_key[solo.key] for work, solo in best((each.solo for each in side.measurements), work_of).items()}
+def _row(work: SuiteWork, sides: Sequence[Side]) -> Row:
+    known = [side.best.get(work) for side in sides]
+    relatives = [_relative_rate(sides[0], side, work) for side in sides]
+    return Row(work, tuple(each and each[0] for each in known), tuple(relatives))
 
 
-def _row(work: SuiteWork, sides: Sequence[_Side], fastest: Sequence[Mapping[SuiteWork, SoloMeasurement]]) -> BestRoutes:
-    routes = (
-        _best_route(work, sides[0], side, fastest[0], of_side) for side, of_side in zip(sides, fastest, strict=True)
-    )
-    return BestRoutes(work, tuple(routes))
-
-
-def _best_route(
-    work: SuiteWork,
-    first: _Side,
-    side: _Side,
-    of_baseline: Mapping[SuiteWork, SoloMeasurement],
-    of_side: Mapping[SuiteWork, SoloMeasurement],
-) -> BestRoute | None:
-    baseline, measurement = of_baseline.get(work), of_side.get(work)
-    if measurement is None:
+def _relative_rate(a: Side, b: Side, work: SuiteWork) -> Estimate | None:
+    """The rate of b for a work relative to a's. None if one has none, or they are the same side."""
+    if a is b or work not in a.best or work not in b.best:
         return None
-    relative = None
-    if baseline and baseline is not measurement:
-        relative = _doubted(_relative_rate(baseline, measurement), first, side)
-    return BestRoute(side.label, measurement.solo, relative)
-
-
-def _relative_rate(a: SoloMeasurement, b: SoloMeasurement) -> Estimate:
-    ratio = a.problem or b.problem or ratio_between(a, b)
+    (first, before), (second, after) = a.best[work], b.best[work]
+    labels = a.label, b.label
+    ratio = problem(before, a.label) or problem(after, b.label) or ratio_between(before, after, labels)
     if isinstance(ratio, str):
-        return Estimate(b.solo.speed / a.solo.speed, reason=ratio)
-    return replace(ratio, reason=caveat(a, b))
+        ratio = Estimate(second.speed / first.speed, reason=ratio)
+    else:
+        ratio = replace(ratio, reason=caveat((before, after), labels))
+    return _doubted(ratio, a, b)
 
 
-def _unmatched(
-    baseline: _Side, base_works: Mapping[SuiteWork, object], side: _Side, works: Mapping[SuiteWork, object]
-) -> Iterator[Uncompared]:
+def _unmatched(baseline: Side, side: Side) -> Iterator[Uncompared]:
     """The works of the baseline that a side has no valid route for, with its most similar work, and the works of
     suites that only the side has."""
-    for work in (work for work in base_works if work not in works):
-        differing = [differences(work.facts(), similar.facts()) for similar in works if similar.suite == work.suite]
+    for work in (work for work in baseline.best if work not in side.best):
+        differing = [differences(work.facts(), similar.facts()) for similar in side.best if similar.suite == work.suite]
         yield Uncompared(
             side.label, work.label, f"{side.label} has no valid route{_instead(work.suite, side, differing)}"
         )
-    measured = {work.suite for work in base_works}
-    for work in (work for work in works if work.suite not in measured):
+    measured = {work.suite for work in baseline.best}
+    for work in (work for work in side.best if work.suite not in measured):
         yield Uncompared(
             side.label, work.label, f"{baseline.label} has no valid route{_instead(work.suite, baseline, ())}"
         )
 
 
-def _instead(suite: str, side: _Side, differing: Sequence[Sequence[str]]) -> str:
+def _instead(suite: str, side: Side, differing: Sequence[Sequence[str]]) -> str:
     """How a side's most similar valid route differs, or why its routes have no figure."""
     if differing:
         return f" for the same work ({'; '.join(sorted(differing, key=len)[0])})"
-    runs = (run for measurement in side.measurements for run in measurement.runs if run.solo.route.suite == suite)
-    why = next((run.no_figure for run in runs if run.no_figure), None)
+    of_suite = (run for runs in measurements(side.assessments) for run in runs if run.solo.route.suite == suite)
+    why = next((value for run in of_suite if isinstance(value := value_of(run), str)), None)
     return f": it {why}" if why else ""

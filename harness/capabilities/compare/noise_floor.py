@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from mixmark.harness.capabilities.compare.solo import solo_measurements
+from mixmark.harness.capabilities.compare.solo import label_of, measurements, value_of
 from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import NoiseFloor
@@ -35,10 +35,10 @@ def noise_floor(pairs: Sequence[tuple[float, float]]) -> float | None:
 def noise_floors(assessment: Assessment) -> dict[str, float | None]:
     """The noise floor of each solo measurement, by its label: runs 1 and 2 are a pair, runs 3 and 4 are, and so on."""
     found = {}
-    for measurement in solo_measurements([assessment]):
-        if runs := {run.solo.run: value for run in measurement.runs if (value := run.figure[0])}:
+    for of_one in measurements([assessment]):
+        if runs := {run.solo.run: value for run in of_one if isinstance(value := value_of(run), float)}:
             pairs = [(runs[run], runs[run + 1]) for run in runs if run % 2 and run + 1 in runs]
-            found[measurement.label] = noise_floor(pairs)
+            found[label_of(of_one)] = noise_floor(pairs)
     return found
 
 

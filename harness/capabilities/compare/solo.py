@@ -8,25 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from mixmark.harness.contracts.figures import Estimate, exponential
-from mixmark.harness.contracts.schema import (
-    Device,
-    Int64s,
-    LatencyLimits,
-    NoiseFloor,
-    Result,
-    Route,
-    ScenarioName,
-    System,
-    Tier,
-)
+from mixmark.harness.contracts.schema import Device, LatencyLimits, NoiseFloor, Route, ScenarioName, Tier
 from mixmark.harness.contracts.text import Reason, Unknown, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.evidence import Measurement, is_solo
+from mixmark.harness.judge.evidence import is_solo
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules.interference import POWER_SAVING
 from mixmark.harness.judge.solo import Solo, grouped, merged
@@ -50,6 +40,21 @@ ONE_RUN = (
     "one run on each side does not show how fresh processes differ: `mixmark run --runs 5` on both sides does, or "
     "`mixmark selftest --tier {}` measures the noise floor"
 )
+
+
+class Run(NamedTuple):
+    """A run of a solo measurement, in the assessment of its result."""
+
+    of: Assessment
+    solo: Solo
+
+    @property
+    def device(self) -> Device:
+        return next(device for device in self.of.result.devices if device.id == self.solo.route.device)
+
+
+Runs = tuple[Run, ...]
+"""All runs of one solo measurement, in one result or in several of one plan."""
 
 
 @dataclass(frozen=True)
@@ -89,106 +94,6 @@ def work_of(solo: Solo) -> SuiteWork:
         solo.unit,
         route.weight_class,
     )
-
-
-@dataclass(frozen=True)
-class SoloRun:
-    """One run of a solo measurement, with everything that decides whether another run did the same work."""
-
-    solo: Solo
-    device: Device
-    measured: Measurement | None = None
-    """None if the record has no timestamps."""
-    state: str = ""
-    """The settings of the device, such as its governor. A device with other settings counts as another device."""
-    void: Reason | None = None
-    """Why the record counts for nothing, for example a wrong output."""
-    software: Mapping[str, str] = field(default_factory=dict)
-    """The versions of Mixmark and of the packages that the adapter's worker ran with, by name."""
-    instructions: str = ""
-    """The instruction-set extensions of the host. Hypervisors give different processors one name."""
-
-    @property
-    def figure(self) -> tuple[float | None, str]:
-        """(the figure that is compared, its name), more is better; (None, the reason) if the record carries none.
-
-        The throughput of a server is the rate that it was offered. So its figure is the highest rate or, at a fixed
-        rate, the inverse of the response time at the percentile of its limits.
-        """
-        solo = self.solo
-        if solo.failure is not None:
-            return None, f"{solo.failure.kind}: {solo.failure.message}"
-        if solo.scenario != "server":
-            return (solo.speed, "throughput") if solo.units_per_s else (None, "the clock did not tick")
-        if solo.is_highest_rate:
-            return solo.rate_per_s, "highest rate"
-        times_ns = self.latencies_ns
-        response_ns = percentile(times_ns, self.tail)
-        if not response_ns:
-            needed = sample_needed(self.tail)
-            return None, f"p{self.tail * 100:g} needs {needed} feeds, there are {len(times_ns)}"
-        return 1e9 / response_ns, f"speed of response at p{self.tail * 100:g}"
-
-    @property
-    def tail(self) -> float:
-        """The percentile of the response times that a server is compared by."""
-        return self.solo.limits.percentile if self.solo.limits else LOWEST_TAIL
-
-    @property
-    def latencies_ns(self) -> Int64s:
-        assert self.measured is not None  # it has no failure
-        return latencies_ns(self.measured.completions)
-
-    @property
-    def no_figure(self) -> Reason | None:
-        """Why the run has no figure to compare, in words that follow its name. None if it has one."""
-        if self.void:
-            return f"counts for nothing: {self.void}"
-        value, why = self.figure
-        return f"has no figure: {why}" if value is None else None
-
-
-@dataclass(frozen=True)
-class SoloMeasurement:
-    """One suite on one device by one adapter, with all its runs in one result or in several of one plan."""
-
-    result: str
-    """The label of the result: A, B, …"""
-    runs: tuple[SoloRun, ...]
-    solo: Solo
-    """The measurement over its runs."""
-
-    @property
-    def label(self) -> str:
-        """The route and the scenario."""
-        return f"{self.solo.route.label}, {self.solo.scenario}"
-
-    @property
-    def problem(self) -> Reason | None:
-        """Why the runs have no common figure. None if they are runs of one thing, and each has a figure."""
-        if mixed := dict.fromkeys(difference for run in self.runs for difference in different_setup(self.runs[0], run)):
-            return f"the runs of {self.result} differ in {'; '.join(mixed)}"
-        return self.no_figure
-
-    @property
-    def no_figure(self) -> Reason | None:
-        """The first of its runs that has no figure, with the reason. None if each has one."""
-        without = ((run.solo.key, reason) for run in self.runs if (reason := run.no_figure))
-        return next((f"{key} of {self.result} {reason}" for key, reason in without), None)
-
-    @property
-    def figures(self) -> list[float]:
-        """The figure of each run, if there is no problem."""
-        return [value for run in self.runs if (value := run.figure[0]) is not None]
-
-    @property
-    def caveat(self) -> Reason | None:
-        """What the reader must know if the runs chose different batches. None if they did not."""
-        batches = sorted({run.solo.batch for run in self.runs if run.solo.batch is not None})
-        if len(batches) < 2:
-            return None
-        chosen = f"the runs of {self.result} chose batches of {', '.join(map(str, batches))}"
-        return f"{chosen}: each run searches for its best batch, and the interval includes how that choice scatters"
 
 
 @dataclass(frozen=True)
@@ -242,7 +147,7 @@ class Comparison:
 
 
 def compare(
-    a: Sequence[Assessment], b: Sequence[Assessment], names: tuple[str, str] = ("A", "B")
+    a: Sequence[Assessment], b: Sequence[Assessment], labels: tuple[str, str] = ("A", "B")
 ) -> list[Comparison | Uncompared]:
     """Compares the baseline A with the candidate B; each is one result or several of one plan. Probes are left out.
 
@@ -250,8 +155,91 @@ def compare(
     nothing about it.
     """
     known = [assessment.result.noise_floor for assessment in (*a, *b) if assessment.result.noise_floor is not None]
-    pairs = _pairs(solo_measurements(a, names[0]), solo_measurements(b, names[1]))
-    return [_compared(before, after, known, names[1]) for before, after in pairs]
+    return [_compared(before, after, known, labels) for before, after in _pairs(measurements(a), measurements(b))]
+
+
+def measurements(assessments: Sequence[Assessment]) -> list[Runs]:
+    """The solo measurements of one result or of several, in their order. Probes and the mix are left out."""
+    found: dict[Hashable, list[Run]] = defaultdict(list)
+    for of in assessments:
+        known = {solo.key: solo for solo in of.runs}
+        for key, solos in grouped(known[each.key] for each in of.result.records if is_solo(each)).items():
+            found[key] += [Run(of, solo) for solo in solos]
+    return list(map(tuple, found.values()))
+
+
+def over(runs: Runs) -> Solo:
+    """The measurement over its runs."""
+    return merged([run.solo for run in runs])
+
+
+def value_of(run: Run) -> float | Reason:
+    """The figure of a run that is compared, more is better; or why it has none, in words that follow its name.
+
+    The throughput of a server is the rate that it was offered. So its figure is the highest rate or, at a fixed rate,
+    the inverse of the response time at the percentile of its limits.
+    """
+    solo = run.solo
+    if solo.failure is not None:
+        return f"has no figure: {solo.failure.kind}: {solo.failure.message}"
+    if void := next((each for each in run.of.findings if each.voids and each.about == solo.key), None):
+        return f"counts for nothing: {words(void)}"
+    if solo.scenario != "server":
+        return solo.speed if solo.units_per_s else "has no figure: the clock did not tick"
+    if solo.is_highest_rate and solo.rate_per_s:
+        return solo.rate_per_s
+    times_ns, tail = latencies_ns(run.of.measured[solo.key].completions), _tail(solo)
+    if response_ns := percentile(times_ns, tail):
+        return 1e9 / response_ns
+    return f"has no figure: p{tail * 100:g} needs {sample_needed(tail)} feeds, there are {len(times_ns)}"
+
+
+def _measure(solo: Solo) -> str:
+    """The name of the figure that is compared."""
+    if solo.scenario != "server":
+        return "throughput"
+    return "highest rate" if solo.is_highest_rate else f"speed of response at p{_tail(solo) * 100:g}"
+
+
+def _tail(solo: Solo) -> float:
+    """The percentile of the response times that a server is compared by."""
+    return solo.limits.percentile if solo.limits else LOWEST_TAIL
+
+
+def figures(runs: Runs) -> list[float]:
+    """The figure of each run that has one."""
+    return [value for run in runs if not isinstance(value := value_of(run), str)]
+
+
+def no_figure(runs: Runs, label: str) -> Reason | None:
+    """The first run that has no figure, with the reason. None if each has one. label: of the result."""
+    without = ((run.solo.key, value) for run in runs if isinstance(value := value_of(run), str))
+    return next((f"{key} of {label} {reason}" for key, reason in without), None)
+
+
+def problem(runs: Runs, label: str) -> Reason | None:
+    """Why the runs have no common figure. None if they are runs of one thing, and each has a figure.
+
+    The batch may differ: each run searches for it anew, so its choice is a part of what is measured.
+    """
+    setups = [{"adapter options": run.solo.route.options, **_software(run)} for run in runs]
+    if mixed := dict.fromkeys(each for setup in setups for each in differences(setups[0], setup)):
+        return f"the runs of {label} differ in {'; '.join(mixed)}"
+    return no_figure(runs, label)
+
+
+def caveat(sides: Sequence[Runs], labels: Sequence[str]) -> Reason | None:
+    """What the interval of a ratio includes because the runs of a side chose different batches. None if they did
+    not."""
+    said = []
+    for runs, label in zip(sides, labels, strict=True):
+        batches = sorted({run.solo.batch for run in runs if run.solo.batch is not None})
+        if len(batches) > 1:
+            said.append(
+                f"the runs of {label} chose batches of {', '.join(map(str, batches))}: each run searches for its best "
+                "batch, and the interval includes how that choice scatters"
+            )
+    return "; ".join(said) or None
 
 
 def verdict_of(ratio: Estimate, delta: float) -> SpeedVerdict:
@@ -265,21 +253,19 @@ def verdict_of(ratio: Estimate, delta: float) -> SpeedVerdict:
     return "same" if -edge <= low and high <= edge else "ambiguous"
 
 
-def different_work(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
-    """What forbids to compare the two, by name and with both values. Adapters and their options may differ."""
-    return differences(_work(a), _work(b))
-
-
-def _work(run: SoloRun) -> dict[str, object]:
+def _work(run: Run) -> dict[str, object]:
+    """What two runs must have in common to be tested. Adapters and their options may differ."""
+    solo, device = run.solo, run.device
+    flags = run.of.result.system_of(device.host).cpu_flags
     return {
-        "device kind": run.device.kind,
-        "device model": run.device.name or Unknown(),
-        "instructions": run.instructions if run.device.kind == "cpu" else None,
-        **work_of(run.solo).facts(),
-        "precision": run.solo.route.precision,
-        "rate": "max" if run.solo.is_highest_rate else run.solo.rate_per_s,
-        "latency limits": _limits(run.solo.limits),
-        "device state": run.state,
+        "device kind": device.kind,
+        "device model": device.name or Unknown(),
+        "instructions": ", ".join(flags) if device.kind == "cpu" else None,
+        **work_of(solo).facts(),
+        "precision": solo.route.precision,
+        "rate": "max" if solo.is_highest_rate else solo.rate_per_s,
+        "latency limits": _limits(solo.limits),
+        "device state": _state(run),
     }
 
 
@@ -292,69 +278,82 @@ def _limits(limits: LatencyLimits | None) -> str:
     return f"p{limits.percentile * 100:g} of {values}"
 
 
+def _state(run: Run) -> str:
+    """The governor, the quota and the power supply of a CPU; of an accelerator, the settings that its vendor's watcher
+    disclosed under its id. A device with other settings counts as another device."""
+    device = run.device
+    system = run.of.result.system_of(device.host)
+    if device.kind == "cpu":
+        battery = "on battery" if system.power_source == "battery" else None
+        profile = f"profile {system.power_profile}" if system.power_profile in POWER_SAVING else None
+        return ", ".join(filter(None, (f"governor {system.governor}", system.quota_in_words, battery, profile)))
+    for facts in system.accelerators:
+        if facts.get("id") == device.local_id:
+            return ", ".join(f"{name} {facts.get(name)}" for name in ("power_limit_mw", "ecc", "mig"))
+    return ""
+
+
+def _software(run: Run) -> dict[str, str]:
+    """The versions of Mixmark and of the packages that the route's worker ran with, sorted by name."""
+    versions = {"Mixmark": run.of.result.system.mixmark}
+    if environment := run.of.result.environment_of(run.solo.route):
+        versions |= {"Python": environment.python, **environment.packages, **environment.vendor}
+    return dict(sorted(versions.items()))
+
+
 def _compared(
-    a: SoloMeasurement | None, b: SoloMeasurement | None, known: Sequence[NoiseFloor], candidate: str
+    a: Runs | None, b: Runs | None, known: Sequence[NoiseFloor], labels: tuple[str, str]
 ) -> Comparison | Uncompared:
-    if a is None or b is None:
-        [alone] = filter(None, (a, b))
-        fails = None if a is None else not a.problem
-        return Uncompared(candidate, alone.label, f"only in {alone.result}", fails)
-    if b.no_figure and not a.problem:
-        return Uncompared(candidate, a.label, b.no_figure, fails_gate=True)
-    unlike = (difference for run in (*a.runs[1:], *b.runs) for difference in different_work(a.runs[0], run))
-    if differing := tuple(dict.fromkeys(unlike)):
-        fails = not a.problem and _target(a) != _target(b)
-        return Uncompared(candidate, a.label, f"not alike in {'; '.join(differing)}", fails)
-    ratio = a.problem or b.problem or ratio_between(a, b)
+    if not a or not b:
+        alone, label = (a, labels[0]) if a else (b or (), labels[1])
+        fails = not problem(a, label) if a else None
+        return Uncompared(labels[1], label_of(alone), f"only in {label}", fails)
+    lacks, missing = problem(a, labels[0]), no_figure(b, labels[1])
+    if missing and not lacks:
+        return Uncompared(labels[1], label_of(a), missing, fails_gate=True)
+    first = _work(a[0])
+    if differing := dict.fromkeys(each for run in (*a[1:], *b) for each in differences(first, _work(run))):
+        fails = not lacks and _target(a) != _target(b)
+        return Uncompared(labels[1], label_of(a), f"not alike in {'; '.join(differing)}", fails)
+    ratio = lacks or problem(b, labels[1]) or ratio_between(a, b, labels)
     if isinstance(ratio, str):
-        return Uncompared(candidate, b.label, ratio, fails_gate=False)
-    floors = [floor for floor in known if floor.tier == b.solo.route.tier]
-    floor = max(floors, key=lambda floor: floor.fraction, default=None)
+        return Uncompared(labels[1], label_of(b), ratio, fails_gate=False)
+    solo = b[0].solo
+    tier = solo.route.tier
+    floor = max((each for each in known if each.tier == tier), key=lambda floor: floor.fraction, default=None)
     delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
-    verdict, reason = verdict_of(ratio, delta), caveat(a, b)
-    if len(a.runs) == len(b.runs) == 1 and floor is None:
-        verdict, reason = "ambiguous", ONE_RUN.format(b.solo.route.tier)
+    verdict, reason = verdict_of(ratio, delta), caveat((a, b), labels)
+    if len(a) == len(b) == 1 and floor is None:
+        verdict, reason = "ambiguous", ONE_RUN.format(tier)
     return Comparison(
-        label=b.label,
-        route=b.solo.route,
-        scenario=b.solo.scenario,
-        runs=(len(a.runs), len(b.runs)),
+        label=label_of(b),
+        route=solo.route,
+        scenario=solo.scenario,
+        runs=(len(a), len(b)),
         delta=delta,
         noise_floor=floor,
-        measure=b.runs[0].figure[1],
+        measure=_measure(solo),
         ratio=ratio,
         verdict=verdict,
         reason=reason,
     )
 
 
-def caveat(a: SoloMeasurement, b: SoloMeasurement) -> Reason | None:
-    """What the interval of a ratio leaves out or includes. None if there is nothing to say."""
-    return "; ".join(filter(None, (a.caveat, b.caveat))) or None
+def label_of(runs: Runs) -> str:
+    """The route and the scenario."""
+    return f"{runs[0].solo.route.label}, {runs[0].solo.scenario}"
 
 
-def ratio_between(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | Reason:
+def ratio_between(a: Runs, b: Runs, labels: tuple[str, str]) -> Estimate | Reason:
     """B / A with its interval, or why the interval is not known.
 
     The caller makes sure that both did the same work and that neither has a problem.
     """
-    single = len(a.runs) == len(b.runs) == 1
-    ratio = _ratio_of_single_runs(a, b) if single else ratio_of_runs(a.figures, b.figures)
+    single = len(a) == len(b) == 1
+    ratio = _ratio_of_single_runs(a[0], b[0], labels) if single else ratio_of_runs(figures(a), figures(b))
     if isinstance(ratio, Estimate) and ratio.is_vague(WIDEST_RATIO):
         return f"the interval is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
     return ratio
-
-
-def different_setup(a: SoloRun, b: SoloRun) -> tuple[str, ...]:
-    """What keeps two records of one side from being runs of the same thing, by name and with both values.
-
-    The batch may differ: each run searches for it anew, so its choice is a part of what is measured. The caveat of the
-    comparison says so.
-    """
-    return differences(
-        {"adapter options": a.solo.route.options, **a.software},
-        {"adapter options": b.solo.route.options, **b.software},
-    )
 
 
 def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
@@ -380,86 +379,38 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
     return exponential(middle, float(half))
 
 
-def _ratio_of_single_runs(a: SoloMeasurement, b: SoloMeasurement) -> Estimate | Reason:
+def _ratio_of_single_runs(a: Run, b: Run, labels: tuple[str, str]) -> Estimate | Reason:
     """The ratio from the blocks of both windows of a closed loop."""
     if a.solo.scenario == "server":
         return "one run of a server gives no interval: several runs are needed"
-    before, after = _interval(a.runs[0]), _interval(b.runs[0])
+    before, after = _interval(a), _interval(b)
     if before is None or after is None:
-        lacking = a if before is None else b
-        return f"the window of {lacking.result} has no interval (it is short or not steady): several runs are needed"
+        lacking = labels[0] if before is None else labels[1]
+        return f"the window of {lacking} has no interval (it is short or not steady): several runs are needed"
     return after.ratio(before)
 
 
-def _interval(run: SoloRun) -> Estimate | None:
+def _interval(run: Run) -> Estimate | None:
     """The interval of the throughput of one window, at the confidence of a ratio of single runs."""
-    window = run.measured.window if run.measured else None
+    measured = run.of.measured.get(run.solo.key)
+    window = measured.window if measured else None
     return mean_interval(window.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE) if window and window.steady else None
 
 
-def solo_measurements(assessments: Sequence[Assessment], label: str = "A") -> list[SoloMeasurement]:
-    """The solo measurements of one result or of several, in their order. Probes and the mix are left out."""
-    found: dict[Hashable, list[SoloRun]] = defaultdict(list)
-    for assessment in assessments:
-        result = assessment.result
-        devices = {device.id: device for device in result.devices}
-        void = {finding.about: words(finding) for finding in assessment.findings if finding.voids}
-        known = {solo.key: solo for solo in assessment.runs}
-        for measurement, solos in grouped(known[each.key] for each in result.records if is_solo(each)).items():
-            for solo in solos:
-                device = devices[solo.route.device]
-                system = result.system_of(device.host)
-                run = SoloRun(
-                    solo,
-                    device,
-                    assessment.measured.get(solo.key),
-                    _state(system, device),
-                    None if solo.failure else void.get(solo.key),
-                    _software(result, solo.route),
-                    ", ".join(system.cpu_flags),
-                )
-                found[measurement].append(run)
-    return [SoloMeasurement(label, tuple(runs), merged([run.solo for run in runs])) for runs in found.values()]
-
-
-def _state(system: System, device: Device) -> str:
-    """The governor, the quota and the power supply of a CPU; of an accelerator, the settings that its vendor's watcher
-    disclosed under its id."""
-    if device.kind == "cpu":
-        battery = "on battery" if system.power_source == "battery" else None
-        profile = f"profile {system.power_profile}" if system.power_profile in POWER_SAVING else None
-        return ", ".join(filter(None, (f"governor {system.governor}", system.quota_in_words, battery, profile)))
-    for facts in system.accelerators:
-        if facts.get("id") == device.local_id:
-            return ", ".join(f"{name} {facts.get(name)}" for name in ("power_limit_mw", "ecc", "mig"))
-    return ""
-
-
-def _software(result: Result, route: Route) -> dict[str, str]:
-    """The versions of Mixmark and of the packages that the route's worker ran with, sorted by name."""
-    versions = {"Mixmark": result.system.mixmark}
-    if environment := result.environment_of(route):
-        versions |= {"Python": environment.python, **environment.packages, **environment.vendor}
-    return dict(sorted(versions.items()))
-
-
-def _target(measurement: SoloMeasurement) -> Hashable:
+def _target(runs: Runs) -> Hashable:
     """What was measured, on any device of a kind."""
-    solo = measurement.solo
-    device = measurement.runs[0].device.kind
-    return solo.route.suite, solo.route.adapter, solo.route.precision, solo.scenario, device
+    route = runs[0].solo.route
+    return route.suite, route.adapter, route.precision, runs[0].solo.scenario, runs[0].device.kind
 
 
-def _pairs(
-    a: Sequence[SoloMeasurement], b: Sequence[SoloMeasurement]
-) -> Iterator[tuple[SoloMeasurement | None, SoloMeasurement | None]]:
+def _pairs(a: Sequence[Runs], b: Sequence[Runs]) -> Iterator[tuple[Runs | None, Runs | None]]:
     """Pairs the same measurement on the same device, then on another device of its kind, then any of the same suite by
     the same adapter, which are refused by name. A measurement without a partner is paired with none."""
     a, b = list(a), list(b)
     for key in (
-        lambda measurement: (_target(measurement), measurement.solo.route.device),
+        lambda runs: (_target(runs), runs[0].solo.route.device),
         _target,
-        lambda measurement: (measurement.solo.route.suite, measurement.solo.route.adapter),
+        lambda runs: (runs[0].solo.route.suite, runs[0].solo.route.adapter),
     ):
         for before in list(a):
             for after in b:

@@ -43,19 +43,18 @@ from datetime import tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from mixmark.harness.capabilities.external_log import lines
+from mixmark.harness.capabilities.external_log import declared, lines
+from mixmark.harness.capabilities.external_log.declared import number_option
 from mixmark.harness.capabilities.external_log.formats import Format, bare_values, recognised, unknown
 from mixmark.harness.capabilities.external_log.lines import Lost
 from mixmark.harness.capabilities.external_log.sources import CHUNK, LogFile, Program, cause
 from mixmark.harness.capabilities.external_log.tables import WHERE, Table
+from mixmark.harness.capabilities.external_log.units import POWER, UNITS
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters import declared
 from mixmark.harness.meters.common import absent
-from mixmark.harness.meters.declared import number_option
-from mixmark.harness.meters.units import POWER, UNITS
 
 SOURCES = ("path", "command")
 OPTIONS = (*declared.OPTIONS, *SOURCES, "unit", "timezone", "late_s", "column", "time", "time_format")

@@ -7,10 +7,10 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 
+from mixmark.harness.capabilities.external_log.units import units_of_word
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.meters.units import units_of_word
 
 NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([a-zA-Zµμ]*)")
 DIGITS_PER_SECOND = ((11, 0), (14, 3), (17, 6), (20, 9))  # whole digits below which an epoch is in s, ms, µs, ns

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mixmark.harness.capabilities.external_log.lines import NUMBER, number
-from mixmark.harness.meters.units import unit_of, units_of_name
+from mixmark.harness.capabilities.external_log.units import unit_of, units_of_name
 
 Reading = tuple[str, float]
 """A timestamp, which is empty if a line has none, and a value in the unit of the log."""

@@ -15,10 +15,10 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from mixmark.harness.capabilities.external_log.declared import Declared
 from mixmark.harness.capabilities.plugs.polled import PATIENCE_S, Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, refuse_options
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.meters.declared import Declared
 
 ROOT = Path("/")
 DEVICES = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")

@@ -30,12 +30,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from mixmark.harness.capabilities.external_log import declared
+from mixmark.harness.capabilities.external_log.declared import choice_option
+from mixmark.harness.capabilities.external_log.units import POWER, UNITS, unit_of
 from mixmark.harness.capabilities.plugs import http
 from mixmark.harness.capabilities.plugs.polled import Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
-from mixmark.harness.meters import declared
-from mixmark.harness.meters.declared import choice_option
-from mixmark.harness.meters.units import POWER, UNITS, unit_of
 
 OPTIONS = (*declared.OPTIONS, "kind", "url", "verify")
 QUANTITIES = ("power", "energy")

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mixmark.harness.capabilities.external_log.declared import Declared
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters.common import absent
-from mixmark.harness.meters.declared import Declared
 
 FRESH_NS = 1_000_000_000  # an older reply is from before the measurement, and is dropped
 PATIENCE_S = 5.0  # the limit of one reply

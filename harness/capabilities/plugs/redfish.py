@@ -18,11 +18,11 @@ import math
 import re
 from collections.abc import Mapping
 
+from mixmark.harness.capabilities.external_log.declared import Declared
 from mixmark.harness.capabilities.plugs import http
 from mixmark.harness.capabilities.plugs.polled import Found, Polled
 from mixmark.harness.contracts.errors import MixmarkError, UsageError, refuse_options
 from mixmark.harness.contracts.text import plain
-from mixmark.harness.meters.declared import Declared
 
 OPTIONS = ("url", "user", "password_env", "power", "verify")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

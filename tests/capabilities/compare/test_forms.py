@@ -131,7 +131,7 @@ def test_a_ratio_to_a_disturbed_result_is_not_proven(form: str) -> None:
         assert first is None and second is not None and third is not None
         assert (second.low, second.reason) == (None, "B is disturbed")
         assert third.low is not None
-    suite = found.rows[0].known[1].relative
+    _, suite, _ = found.rows[0].relatives
     assert suite is not None and (suite.low, suite.reason) == (None, "B is disturbed")
     text = FORMS[form](found)
     assert form == "json" or "1.00×, not proven" in text

@@ -49,17 +49,16 @@ def about(found: MachineComparison, label: str = "B") -> dict[str, str]:
 
 def test_machines_of_different_kinds_are_side_by_side_and_not_tested() -> None:
     found = beside(runs([1_000_000])[0], on_another_machine(runs([500_000], 1)[0]))
-    assert [(column.label, column.cpu_model) for column in found.machines] == [
+    assert [(column.label, column.provenance.cpu_model) for column in found.machines] == [
         ("A", "Acme Quartz 9000"),
         ("B", "Basalt 1"),
     ]
     [row] = found.rows
-    a, b = row.known
-    assert [a.solo.speed, b.solo.speed] == pytest.approx([1000, 2000], rel=0.01)
-    assert a.relative is None and b.relative is not None
-    assert b.relative.estimate == pytest.approx(2, rel=0.01)
-    assert b.relative.low is not None and b.relative.high is not None
-    assert b.relative.low < 2 < b.relative.high
+    assert [solo.speed for solo in row.solos if solo] == pytest.approx([1000, 2000], rel=0.01)
+    _, relative = row.relatives
+    assert row.relatives[0] is None and relative is not None
+    assert relative.estimate == pytest.approx(2, rel=0.01)
+    assert relative.ends[0] < 2 < relative.ends[1]
     assert found.verdicts == {"B": ()} and found.comparable
     assert any("device model: Acme Quartz 9000 and Basalt cpu" in missed.reason for missed in found.uncompared)
 
@@ -71,7 +70,7 @@ def test_measurements_on_the_same_kind_of_device_are_tested_against_the_first() 
         "B": ["slower"],
         "C": ["same"],
     }
-    assert found.rows[0].best[1] is not None and found.rows[0].best[1].solo.runs == 3
+    assert [solo and solo.runs for solo in found.rows[0].solos] == [3, 3, 3]
 
 
 def test_machines_of_one_name_are_told_apart_by_their_instructions() -> None:
@@ -95,9 +94,8 @@ def test_the_best_route_is_the_fastest_valid_one() -> None:
     cheat = run_of(100_000, 3, adapter="cheat").model_copy(update={"key": "c", "phase": "c", "audit": wrong})
     found = beside(result(run_of(1_000_000, 1), onnx, cheat), runs([1_000_000])[0])
     [row] = found.rows
-    assert [each.solo.route.adapter for each in row.known] == ["onnxruntime", "torch"]
-    assert row.known[1].relative is not None
-    assert row.known[1].relative.estimate == pytest.approx(0.5, rel=0.01)
+    assert [solo and solo.route.adapter for solo in row.solos] == ["onnxruntime", "torch"]
+    assert row.relatives[1] and row.relatives[1].estimate == pytest.approx(0.5, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +110,7 @@ def test_the_best_route_is_the_fastest_valid_one() -> None:
 )
 def test_routes_with_different_work_never_share_a_row(changed: dict[str, Any], reason: str) -> None:
     found = beside(runs([1_000_000])[0], with_route(runs([500_000], 1)[0], **changed))
-    assert [len(row.known) for row in found.rows] == [1, 1]
+    assert [[bool(solo) for solo in row.solos] for row in found.rows] == [[True, False], [False, True]]
     assert not found.comparable
     assert (
         about(found)["resnet50, single-stream, 16-bit weights"] == f"B has no valid route for the same work ({reason})"
@@ -122,19 +120,17 @@ def test_routes_with_different_work_never_share_a_row(changed: dict[str, Any], r
 def test_formats_of_one_weight_class_share_a_row() -> None:
     found = beside(runs([1_000_000])[0], with_route(runs([500_000], 1)[0], precision="bf16"))
     [row] = found.rows
-    assert [each.solo.route.precision for each in row.known] == ["fp32", "bf16"] and found.comparable
+    assert [solo and solo.route.precision for solo in row.solos] == ["fp32", "bf16"] and found.comparable
     assert found.verdicts == {"B": ()}, "but the measurements are not alike, and not tested"
 
 
 def test_a_route_without_an_interval_still_has_a_speed() -> None:
     short = result(record("a", "resnet50", "image", window(500_000, 1, feeds=10)))
     found = beside(runs([1_000_000])[0], short)
-    [_, best] = found.rows[0].known
-    assert best.relative is not None and best.relative.low is None
-    assert best.relative.estimate == pytest.approx(2, rel=0.1)
-    assert best.relative.reason == (
-        "the window of B has no interval (it is short or not steady): several runs are needed"
-    )
+    _, relative = found.rows[0].relatives
+    assert relative is not None and relative.low is None
+    assert relative.estimate == pytest.approx(2, rel=0.1)
+    assert relative.reason == ("the window of B has no interval (it is short or not steady): several runs are needed")
 
 
 def test_what_failed_in_one_of_both_is_listed_with_its_reason() -> None:
@@ -152,7 +148,8 @@ def test_what_failed_in_one_of_both_is_listed_with_its_reason() -> None:
 
 def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:
     found = beside(one_run(WATTS_AT_THE_WALL, runs=3), on_another_machine(one_run(WATTS_AT_THE_WALL * 2, runs=3)))
-    assert found.machines[1].watts == pytest.approx(2 * WATTS_AT_THE_WALL, rel=0.01)
+    score = found.machines[1].score
+    assert score and score.watts == pytest.approx(2 * WATTS_AT_THE_WALL, rel=0.01)
     _, mx = found.mixes_per_kwh
     assert mx is not None and mx.low is not None and mx.high is not None
     assert mx.estimate == pytest.approx(0.5, rel=0.01) and mx.low < mx.estimate < mx.high
@@ -205,7 +202,7 @@ def test_results_of_one_folder_are_one_column_with_the_median_score() -> None:
     ]
     found = beside(several[0], several)
     assert [column.results for column in found.machines] == [1, 3]
-    assert found.machines[1].mixes_per_hour is not None
+    assert found.machines[1].score is not None
 
 
 @pytest.mark.parametrize("name", ["processor", "tier", "preset", "Mixmark"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 from mixmark.harness.capabilities.compare import solo
 from mixmark.harness.capabilities.compare.solo import (
     Comparison,
-    SoloRun,
     Uncompared,
     ratio_of_runs,
     verdict_of,
@@ -22,7 +20,6 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     Audit,
     Completions,
-    Device,
     Gate,
     Hosts,
     NoiseFloor,
@@ -239,17 +236,10 @@ def test_an_unknown_device_is_like_no_other(names: tuple[str, str]) -> None:
     assert refused([one], [other]) == f"not alike in device model: unknown and {names[1] or 'unknown'}"
 
 
-def one_run_of(record: Record, device: Device, state: str = "") -> SoloRun:
-    """A run; only the facts of its record are looked at."""
-    [own] = judge(result(record.model_copy(update={"route": record.route.model_copy(update={"device": "cpu:0"})}))).runs
-    return SoloRun(replace(own, route=record.route), device, None, state)
-
-
 def test_adapters_options_and_batches_may_differ() -> None:
     a = run_of(1_000_000, 1, batch=8)
     b = a.model_copy(update={"batch": 16, "route": a.route.model_copy(update={"options": {"threads": "1"}})})
-    cpu = result().devices[0]
-    assert solo.different_work(one_run_of(a, cpu), one_run_of(b, cpu)) == ()
+    assert comparison_of([result(a)], [result(b)], FLOOR).measure == "throughput"
 
 
 def test_a_device_that_was_set_otherwise_is_another_device() -> None:
@@ -267,15 +257,14 @@ def test_a_device_that_was_set_otherwise_is_another_device() -> None:
     plugged = {"power_source": "mains", "power_profile": "balanced"}
     [tested] = compared([a], [a.model_copy(update={"system": a.system.model_copy(update=plugged)})], FLOOR)
     assert not isinstance(tested, Uncompared)
-    gpu = Device(id="gpu:GPU-1", kind="gpu", name="Acme", memory_pool="gpu:GPU-1")
-    states = []
-    for watts in ("700000", "500000"):
-        facts = ({"id": "gpu:GPU-1", "power_limit_mw": watts, "ecc": "on"},)
-        states.append(solo._state(a.system.model_copy(update={"accelerators": facts}), gpu))
-    (record,) = a.records
-    capped = solo.different_work(one_run_of(record, gpu, states[0]), one_run_of(record, gpu, states[1]))
-    assert capped == (
-        "device state: power_limit_mw 700000, ecc on, mig None and power_limit_mw 500000, ecc on, mig None",
+    on_gpu = result(run_of(1_000_000, 1, device=GPU))
+    capped = [
+        on_gpu.model_copy(update={"system": on_gpu.system.model_copy(update={"accelerators": (facts,)})})
+        for watts in ("700000", "500000")
+        for facts in ({"id": GPU, "power_limit_mw": watts, "ecc": "on"},)
+    ]
+    assert refused(capped[:1], capped[1:]) == (
+        "not alike in device state: power_limit_mw 700000, ecc on, mig None and power_limit_mw 500000, ecc on, mig None"
     )
 
 
@@ -338,8 +327,8 @@ def test_a_measurement_is_compared_by_the_settings_and_the_software_of_its_host(
     board = system().model_copy(update={"accelerators": ({"id": "gpu:0", "ecc": "on"},)})
     groups = (Hosts(names=("host1",), system=slow), Hosts(names=("host2",), system=board))
     told = judge(two.model_copy(update={"hosts": groups, "environments": ran}))
-    measured = [measurement.runs[0] for measurement in solo.solo_measurements([told])]
-    seen = {run.device.id: (run.state, run.software["Python"]) for run in measured}
+    runs = {runs[0].solo.route.device: runs[0] for runs in solo.measurements([told])}
+    seen = {id: (solo._state(run), solo._software(run)["Python"]) for id, run in runs.items()}
     assert seen["host1/cpu:0"] == ("governor powersave", "3.12")
     assert seen["host2/cpu:0"] == ("governor performance", "3.13")
     assert seen["host1/gpu:0"][0] == "" and "ecc on" in seen["host2/gpu:0"][0]

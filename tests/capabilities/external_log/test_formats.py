@@ -11,9 +11,9 @@ import pytest
 from mixmark.harness.capabilities.external_log import Clocks, External
 from mixmark.harness.capabilities.external_log.formats import recognised
 from mixmark.harness.capabilities.external_log.lines import epoch_ns
+from mixmark.harness.capabilities.external_log.units import UNITS
 from mixmark.harness.contracts.schema import Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
-from mixmark.harness.meters.units import UNITS
 from tests.fakes.machine import WALL
 
 LOGS = Path(__file__).parent / "logs"

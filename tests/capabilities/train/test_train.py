@@ -14,11 +14,11 @@ from mixmark.harness.adapters.onnxruntime import OnnxRuntime
 from mixmark.harness.adapters.openvino import OpenVino
 from mixmark.harness.adapters.torch import Torch
 from mixmark.harness.adapters.torch.counted import Counted
-from mixmark.harness.adapters.torch.inductor import Inductor
 from mixmark.harness.capabilities.train import ADAMW, FOLDS, SEQUENCES, STEP, TABLES, Train, spread
 from mixmark.harness.contracts.errors import Unsupported, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Use
 from mixmark.harness.measure.audit import CPU
+from mixmark.harness.plugins import registry
 
 pytestmark = pytest.mark.slow
 
@@ -235,9 +235,10 @@ def test_a_step_is_not_traced_for_onednn_which_would_lose_its_gradients() -> Non
     assert fused(SUITE.graphs()["step"].module(), ["ids", "key"]) is None
 
 
-@pytest.mark.parametrize(
-    "adapter", [Inductor({"cpu": "yes"}), OnnxRuntime({}), OpenVino({})], ids=lambda each: each.name
-)
+COMPILED = [plugin.load()({"cpu": "yes"}) for name, plugin in registry.find("adapters").items() if name == "inductor"]
+
+
+@pytest.mark.parametrize("adapter", [*COMPILED, OnnxRuntime({}), OpenVino({})], ids=lambda each: each.name)
 def test_an_adapter_without_a_backward_pass_says_unsupported(adapter: Any) -> None:
     cpu = next(device for device in adapter.discover() if device.id == CPU.id)
     with (

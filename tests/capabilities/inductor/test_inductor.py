@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.adapters.torch.inductor import CompiledSession, Inductor
+from mixmark.harness.capabilities.inductor import CompiledSession, Inductor
 from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError
 from mixmark.harness.contracts.protocols import GraphRunner
 from mixmark.suites.llm import Llm
@@ -115,5 +115,5 @@ def test_weights_of_eight_bits_keep_the_gate_of_llm() -> None:
 
 
 def test_without_torchao_there_are_no_eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mixmark.harness.adapters.torch.inductor.has_torchao", lambda: False)
+    monkeypatch.setattr("mixmark.harness.capabilities.inductor.has_torchao", lambda: False)
     assert all("int8" not in device.offers("llm") for device in Inductor({"cpu": "yes"}).discover())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from mixmark.harness.capabilities.sensors.amdsmi import AmdSmi
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.amdsmi import AmdSmi
 
 SERIALS = ("0x1A2B3C4D5E6F7081", "0x1a2b3c4d5e6f7082")
 TORCH = ("31613262-3363-3464-3565-366637303831", "31613262-3363-3464-3565-366637303832")  # the same, in hex of ASCII

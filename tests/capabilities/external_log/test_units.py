@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mixmark.harness.meters.units import POWER, UNITS, unit_of
+from mixmark.harness.capabilities.external_log.units import POWER, UNITS, unit_of
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.capabilities.sensors.hwmon import Hwmon
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.hwmon import Hwmon
 from tests.machine.test_counters import write
 
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")

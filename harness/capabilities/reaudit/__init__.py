@@ -1,0 +1,1 @@
+"""Repeats the audits of a result folder."""
