@@ -27,7 +27,7 @@ BUDGETS = {
     "machine": 1670,
     "measure": 2625,
     "cli": 1160,
-    "reporters": 1820,
+    "reporters": 1845,
     "suites": 2575,
 }
 """The rooms of the harness, and what else a score needs. Together 22,057 lines."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.plugins.manifest import BUILT_IN
+from mixmark.harness.plugins.manifest import BUILT_IN, NEEDS
 from mixmark.harness.record import store
 from tests.golden import reports
 from tests.golden.sample import sample
@@ -44,6 +44,7 @@ def modules(*kinds: str) -> set[str]:
 @pytest.mark.slow
 def test_judging_loads_the_pure_rooms_and_the_figures_of_capabilities_alone() -> None:
     with_figures = {name.rpartition(".")[0] for name in modules("figures", "contradictions", "rules", "mixes")}
+    with_figures |= {f"mixmark.harness.capabilities.{name}" for needed in NEEDS.values() for name in needed}
     for name, result in golden():
         told = [sys.executable, "-c", SCRIPT, *result.experiments]
         done = subprocess.run(told, input=pickle.dumps(result), capture_output=True, check=True)

@@ -17,7 +17,7 @@ def compared() -> str:
     sides = (
         scored(),
         with_verdicts(),
-        compare_machines([("x", [judge(hostile_result(LONG))]), ("y", [judge(sample())])]),
+        compare_machines([("x", [judge(hostile_result(LONG))]), ("y", [judge(sample())]), ("z", [judge(sample())])]),
     )
     tests, strange = sides[1], sides[2]
     return forms.html(
