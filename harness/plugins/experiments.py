@@ -27,16 +27,16 @@ class Facts(NamedTuple):
     """The models of what a result keeps of an experiment. A result with other facts contradicts itself."""
 
     of_run: type[Fact] = Fact
-    """Of `Result.experiments`."""
+    """The model of `Result.experiments`."""
     of_phase: type[Fact] = Fact
-    """Of `Phase.facts`."""
+    """The model of `Phase.facts`."""
     of_found: type[Fact] = Fact
-    """Of `Result.found`."""
+    """The model of `Result.found`."""
 
 
 @cache
 def parts(kind: Kind) -> Mapping[str, Any]:
-    """That part of each installed experiment, by the experiment's name. A class is called without arguments."""
+    """This part of each installed experiment, by the experiment's name. A class is called without arguments."""
     found = {name: resolve_name(spec) for name, spec in BUILT_IN[kind].items()}
     return {name: part() if isinstance(part, type) else part for name, part in found.items()}
 
