@@ -14,12 +14,7 @@ from typing import Any
 
 import click
 
-from mixmark.harness.cli import (
-    devices,
-    meters,
-    results,
-    run,
-)
+from mixmark.harness.cli import devices, results, run
 from mixmark.harness.cli.options import Checks, SectionedGroup
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
@@ -99,7 +94,7 @@ main.place(
     {
         "Measure": (run.run,),
         "Read results": (results.report,),
-        "Look at this machine": (devices.devices, meters.meters, devices.suites, devices.doctor),
+        "Look at this machine": (devices.devices, devices.suites),
         "Check and extend": (check,),
     }
 )

@@ -1,4 +1,4 @@
-"""The commands that show what this machine has: devices, suites, doctor. They measure no suite."""
+"""The commands that show what this machine has: devices, suites. They measure no suite."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON
-from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table
+from mixmark.harness.cli.printing import print_absent, print_json, print_table
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.numbers import gibibytes
 from mixmark.harness.contracts.text import plain
@@ -120,29 +120,6 @@ def suites(as_json: bool) -> None:
     head = ("suite", "unit of work", "scenarios (native first)", "tiers", "what it computes")
     print_table(head, rows, "There is no suite.")
     print_absent(absent)
-
-
-@click.command()
-@JSON
-def doctor(as_json: bool) -> None:
-    """List what would disturb a measurement on this machine, and the command that fixes it. Nothing is changed.
-
-    Example: mixmark doctor
-    """
-    from dataclasses import asdict
-
-    from mixmark.harness.machine import doctor as physician
-
-    with plugins_print_to_stderr():
-        checks = physician.checks()
-    if as_json:
-        print_json({"checks": [asdict(check) for check in checks]})
-        return
-    marks = {"ok": "ok", "warn": "WARN", "unknown": "?"}
-    rows = [
-        (marks[check.state], check.name, check.message + (f"\n  {check.fix}" if check.fix else "")) for check in checks
-    ]
-    print_table(("state", "check", "what was found, and how to fix it"), rows, "There is nothing to check.")
 
 
 def _tiers(plugin: Plugin, suite: SuiteSource) -> list[str]:

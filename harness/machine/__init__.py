@@ -5,7 +5,6 @@ devices        asks each adapter for its devices, in a process of its own
 cpu_slices     divides the CPU into devices
 config         reads mixmark.toml
 suite_claims   what a suite says of itself, for the rules
-doctor         what should be changed before a run
 machine_lock   one measurement at a time
 noise_floor    how much this machine's figures vary from run to run
 disclosure     the machine, its software and its settings, as a result states them

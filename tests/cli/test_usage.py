@@ -113,14 +113,7 @@ def test_suites_lists_units_scenarios_and_tiers(shell: Shell) -> None:
     assert "token" in shell("suites").stdout
 
 
-@pytest.mark.usefixtures("jumping_clock")
-def test_doctor_lists_checks(shell: Shell) -> None:
-    checks = json.loads(shell("doctor", "--json").stdout)["checks"]
-    assert {"governor", "load", "steal", "swap"} <= {check["name"] for check in checks}
-    assert "governor" in shell("doctor").stdout
-
-
-@pytest.mark.parametrize("command", ["devices", "suites", "run", "report", "doctor"])
+@pytest.mark.parametrize("command", ["devices", "suites", "run", "report"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     shown = CliRunner().invoke(main, [command, "--help"])
     assert shown.exit_code == 0

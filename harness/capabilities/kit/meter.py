@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
 from mixmark.harness.capabilities.kit.report import Check, NotChecked, Report, checked, chosen, fail_if, trial
+from mixmark.harness.capabilities.meter_trial.trial import LiveReading, busy_cpus, live
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Domain
@@ -20,12 +22,12 @@ from mixmark.harness.judge.energy.total import LEFT_OUT, contains, overlap
 from mixmark.harness.machine import config as configuration
 from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config
-from mixmark.harness.measure.meter_trial import LiveReading, busy_cpus, config_of, live
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from mixmark.harness.resources.psutils import known
 
+T = TypeVar("T")
 READ_S = 3.0  # at rest, and as long under load
 BUSY_PERCENT = 50.0  # of the CPUs, above which rest cannot be told from load
 DOMAINS_WITHIN_S = 10.0
@@ -54,7 +56,11 @@ class MeterTrials:
 
     def __init__(self, meter: Plugin, config: Config, devices: Sequence[Device]) -> None:
         self.meter, self.devices = meter, tuple(devices)
-        self._config = config_of(config, meter.name)
+        self._config = Config(meters=self._own(config.meters), meter_pythons=self._own(config.meter_pythons))
+
+    def _own(self, sections: Mapping[str, T]) -> dict[str, T]:
+        """Its own sections of mixmark.toml."""
+        return {name: own for name, own in sections.items() if name.partition(".")[0] == self.meter.name}
 
     @trial
     def lists(self) -> tuple[DomainList, ...]:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.capabilities.doctor import checks as doctor
+from mixmark.harness.capabilities.doctor.checks import checks
 from mixmark.harness.contracts.protocols import Check
-from mixmark.harness.machine import doctor
 from mixmark.harness.machine.counters import MachineCounters
-from mixmark.harness.machine.doctor import checks
 from mixmark.harness.plugins import registry
 from mixmark.harness.resources import cpus
+from tests.cli.shell import Shell
 from tests.machine.nvml import GPU, FakeNvml
 from tests.machine.test_counters import counted, process, quiet, write
 
@@ -227,6 +228,20 @@ def test_a_gpu_that_keeps_silent_is_left_out(monkeypatch: pytest.MonkeyPatch, tm
     assert gpu_checks(monkeypatch, tmp_path, silent) == [("gpu Topaz company", "unknown", message, "")]
 
 
+def of_a_capability() -> list[Check]:
+    return [Check("acme", "ok", "all is well")]
+
+
+@pytest.mark.usefixtures("jumping_clock")
+def test_the_command_lists_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "checks", {"acme": f"{__name__}:of_a_capability"})
+    monkeypatch.delitem(sys.modules, "pynvml")
+    shell = Shell(tmp_path)
+    listed = json.loads(shell("doctor", "--json").stdout)["checks"]
+    assert {"governor", "load", "steal", "swap", "acme"} <= {check["name"] for check in listed}
+    assert "governor" in shell("doctor").stdout
+
+
 @pytest.mark.slow
 def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(tmp_path: Path) -> None:
     """A vendor's accelerator is one file and an entry point; its library prints to file descriptor 1."""
@@ -236,7 +251,7 @@ def test_an_installed_package_brings_a_watcher_whose_printing_spoils_no_answer(t
     (info / "entry_points.txt").write_text(
         "[mixmark.watchers]\nonyx = tests.fakes.watchers:Printing\nbroken = tests.fakes.watchers:Unbuilt\n"
     )
-    paths = (str(tmp_path), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
+    paths = (str(tmp_path), str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", ""))
     done = subprocess.run(
         [sys.executable, "-P", "-c", "from mixmark.harness.cli.commands import main; main()", "doctor", "--json"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},

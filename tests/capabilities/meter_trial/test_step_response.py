@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mixmark.harness.capabilities.meter_trial.trial import StepResponse, step_response
 from mixmark.harness.contracts.schema import Samples
-from mixmark.harness.judge.energy.reading import StepResponse, step_response
 from tests.fakes.machine import WALL
 
 SECOND = 1_000_000_000

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mixmark.harness.cli.machine_lock import reserve
-from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, Seconds
+from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, Placed, Seconds
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_absent, print_json, print_table
 from mixmark.harness.contracts.numbers import duration, significant
 
 if TYPE_CHECKING:
+    from mixmark.harness.capabilities.meter_trial.trial import LiveReading, MeterTrial
     from mixmark.harness.contracts.schema import Absent
-    from mixmark.harness.measure.meter_trial import LiveReading, MeterTrial
 
 LIVE_S = 5.0
 CHART = 60  # columns of a source's chart
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-@click.command()
+@click.command(cls=Placed, section="Look at this machine")
 @click.option(
     "--load",
     "load_s",
@@ -47,11 +47,11 @@ def meters(load_s: float | None, adapters: tuple[str, ...], config: Path | None,
     Examples: mixmark meters
               mixmark meters --load 10
     """
+    from mixmark.harness.capabilities.meter_trial import trial as meter_trial
     from mixmark.harness.judge.energy.reading import SHORT_WINDOWS
     from mixmark.harness.judge.energy.total import CLAIM, antichain, needed, rivals, unmetered
     from mixmark.harness.machine import config as configuration
     from mixmark.harness.machine import setup
-    from mixmark.harness.measure import meter_trial
     from mixmark.harness.measure.metering import metered
 
     configured = configuration.load(config)

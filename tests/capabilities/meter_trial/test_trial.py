@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from mixmark import Device, Domain, Sample
-from mixmark.harness.cli.meters import _disagreements
-from mixmark.harness.judge.energy.reading import StepResponse
+from mixmark.harness.capabilities.meter_trial import trial as meter_trial
+from mixmark.harness.capabilities.meter_trial.command import _disagreements
+from mixmark.harness.capabilities.meter_trial.trial import MeterTrial, StepResponse
 from mixmark.harness.machine import config, other_load
 from mixmark.harness.machine.other_load import OtherLoad
-from mixmark.harness.measure import meter_trial
-from mixmark.harness.measure.meter_trial import MeterTrial
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.plugins import registry
 from mixmark.harness.resources import clock

@@ -1,0 +1,1 @@
+"""What should be changed on a machine before a run: the command doctor."""
