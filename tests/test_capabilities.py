@@ -24,6 +24,7 @@ HOMONYMS = {
     "Planned": "an event of a run: phases were planned",
     "audit": "of a record's outputs",
     "compare": "outputs with a reference",
+    "meters": "energy sources, and the room of those that are built in",
     "new": "what was not there before",
     "external": "a meter outside the machine",
     "host": "the machine, or one of several",
