@@ -104,9 +104,9 @@ def entry(
     """
     score, first = whole(results), results[0]
     assert score.mixes_per_hour is not None  # its caller saw to it
-    open_by, peak_by = (tuple(dict.fromkeys(why(results))) for why in (_open_by, _peak_by))
+    open_by, tuned_by = tuple(dict.fromkeys(_open_by(results))), tuple(dict.fromkeys(_tuned_by(results)))
     division: Division = "open" if open_by else "closed"
-    tuning: Tuning = "peak" if peak_by else "base"
+    tuning: Tuning = max((tuning for tuning, _ in tuned_by), key=get_args(Tuning).index, default="base")
     verdict = max((result.verdict.word for result in results), key=get_args(VerdictWord).index)
     told = [why for result in results if result.verdict.word == verdict for why in result.verdict.reasons]
     return Entry(
@@ -122,7 +122,7 @@ def entry(
         boundary=score.boundary,
         reasons={
             "division": open_by,
-            "tuning": peak_by,
+            "tuning": tuple(why for _, why in tuned_by),
             "grade": tuple(dict.fromkeys(_lacks(score, verdict, told))),
             "verdict": tuple(dict.fromkeys(map(in_full, told))),
             "devices": tuple(_misnamed(declaration, first.header)),
@@ -188,22 +188,22 @@ def _open_by(results: Sequence[Contribution]) -> Iterator[str]:
         yield from (words(cost) for cost in result.score.unranked if cost.rule == "suites_verified")
 
 
-def _peak_by(results: Sequence[Contribution]) -> Iterator[str]:
-    """Why the tuning is peak. It is base if built-in adapters of a known version ran the mix with one setting for all
-    suites."""
+def _tuned_by(results: Sequence[Contribution]) -> Iterator[tuple[Tuning, str]]:
+    """Each tuning other than base, and why. It is base if built-in adapters of a known version ran the mix with one
+    setting for all suites."""
     built_in = {spec: name for name, spec in registry.BUILT_IN["adapters"].items()}
     for result in results:
-        if changed := versions.changed(result.header):
-            yield changed
+        if found := versions.changed(result.header):
+            yield found
         settings: dict[tuple[str, str], dict[str, str]] = {}
         for route in result.routes:
             environment = result.header.environment_of(route)
             own = result.header.ran_built_in(route) and environment and built_in.get(environment.spec)
             if own != route.adapter or not (environment and versions.lists(result.header.code, environment.spec)):
-                yield f"the adapter {route.adapter} is not a built-in one"
+                yield "peak", f"the adapter {route.adapter} is not a built-in one"
             if settings.setdefault((route.adapter, route.device), route.options) != route.options:
-                yield f"{route.adapter} on {route.device} has other options for some suites"
-        yield from _with_options(result)
+                yield "peak", f"{route.adapter} on {route.device} has other options for some suites"
+        yield from (("peak", why) for why in _with_options(result))
 
 
 def _with_options(result: Contribution) -> Iterator[str]:

@@ -62,7 +62,7 @@ NAME = re.compile(r"[A-Za-z0-9À-ÖØ-öø-ÿ][A-Za-z0-9À-ÖØ-öø-ÿ .,&'()+/
 Availability = Literal["available", "preview", "research"]
 FormFactor = Literal["board", "laptop", "desktop", "workstation", "rack server", "blade", "virtual machine", "other"]
 Division = Literal["closed", "open"]
-Tuning = Literal["base", "peak"]
+Tuning = Literal["base", "code not known here", "peak"]
 
 
 def slug(name: str) -> str:
@@ -307,6 +307,11 @@ class Entry(Fact):
     def disputed(self) -> bool:
         """Whether another entry holds one of its runs, and it is open whose run it is."""
         return bool(self.reasons.get("ranked"))
+
+    @property
+    def standing(self) -> Grade | Literal["disputed"]:
+        """The grade as readers see it: a disputed entry has none."""
+        return "disputed" if self.disputed else self.grade
 
     @property
     def path(self) -> str:

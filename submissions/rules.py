@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
@@ -263,12 +264,15 @@ def duplicate(entries: Sequence[AcceptedEntry], originals: Container[tuple[str, 
     }
     pairs = sorted(_sharing(entries))
     copied = {own[0] for own, other in pairs if other in listed and own not in listed}
-    for index, other in dict.fromkeys((own[0], other[0]) for own, other in pairs):
-        holder = entries[other].entry.path
-        if index in copied:
-            yield SharedRun(index, f"it holds a run of {holder}, and is not listed as its original", True)
-        elif other not in copied:
-            yield SharedRun(index, f"it holds a run of {holder}, and the originals do not list whose it is", False)
+    holders: dict[int, dict[str, None]] = {}  # the paths of the others, in order, each once
+    for own, other in pairs:
+        if own[0] in copied or other[0] not in copied:
+            holders.setdefault(own[0], {})[entries[other[0]].entry.path] = None
+    for index, paths in holders.items():
+        first, *more = paths
+        held = f"it holds a run of {first}" + (f" and of {counted(len(more), 'other entry')}" if more else "")
+        why = "is not listed as its original" if index in copied else "the originals do not list whose it is"
+        yield SharedRun(index, f"{held}, and {why}", index in copied)
 
 
 def _sharing(entries: Sequence[AcceptedEntry]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

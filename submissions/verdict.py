@@ -22,10 +22,8 @@ def classes(entry: Entry) -> Iterator[tuple[str, str, str]]:
     why = defaultdict(str, {name: "; ".join(reasons) for name, reasons in entry.reasons.items()})
     yield "division", entry.division, why["division"] or "everybody does the same work"
     yield "tuning", entry.tuning, why["tuning"] or "built-in adapters with one setting for all suites"
-    better = {"official": "nothing is missing", "ranked": "not official", "indicative": "no rank"}[entry.grade]
-    yield "grade", entry.grade, ": ".join(filter(None, (better, why["grade"])))
-    if why["ranked"]:
-        yield "rank", "none", why["ranked"]
+    better = {"official": "nothing is missing", "ranked": "not official", "indicative": "no rank"}.get(entry.standing)
+    yield "grade", entry.standing, ": ".join(filter(None, (better, why["grade"] if better else why["ranked"])))
     yield "verdict", entry.verdict, why["verdict"]
     if why["devices"]:
         yield "devices", "processors alone", why["devices"]

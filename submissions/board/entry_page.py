@@ -28,7 +28,7 @@ def page(
     system, mix and weight class, with this one. reproduced: see `row.reproductions`.
     """
     declared = entry.declaration
-    classes = (row.hardware(entry), declared.organisation, entry.mix, entry.grade, entry.division, entry.tuning)
+    classes = (row.hardware(entry), declared.organisation, entry.mix, entry.standing, entry.division, entry.tuning)
     blocks = [*_summary(entry, site, standings, history), *_measured(entry, reports), *_disclosed(entry)]
     blocks += [*_history(entry, history), *_checks(entry, site, reproduced)]
     return Document(declared.system, " · ".join(classes), blocks)
@@ -88,7 +88,7 @@ def _history(entry: Entry, entries: Sequence[Entry]) -> Iterator[Block]:
     rows = [
         (
             other.ended_utc[:10] if other is entry else Link(other.ended_utc[:10], row.beside(other.permanent)),
-            f"{'this entry' if other is entry else 'replaced' if other.replaced else 'counts now'}, {other.grade}, "
+            f"{'this entry' if other is entry else 'replaced' if other.replaced else 'counts now'}, {other.standing}, "
             f"{other.verdict}, Mixmark {other.mixmark}",
             _scores(other),
         )

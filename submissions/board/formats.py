@@ -105,7 +105,7 @@ def _entry(entry: Entry, site: Website, entries: Sequence[Entry]) -> dict[str, A
         "signed": entry.signed.state,
         "reproduced_by": [
             {**run.model_dump(mode="json"), "confirmed_by": other and other.path}
-            for run, other in row.reproductions(entry, entries)
+            for run, other in row.reproductions(entry, entries, site)
         ],
     }
 
@@ -138,7 +138,7 @@ def citation(entry: Entry, site: Website) -> str:
     classes = [
         f"{entry.weight_class}-bit weights",
         entry.division,
-        entry.grade,
+        entry.standing,
         *["disturbed"] * (entry.verdict == "disturbed"),
     ]
     scored = ", ".join([headline(entry), *classes])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -197,11 +198,12 @@ def position(entry: Entry, suite: str) -> int:
     return order.index(suite) if suite in order else len(order)
 
 
-def reproductions(entry: Entry, entries: Sequence[Entry]) -> Iterator[tuple[Reproduction, Entry | None]]:
+def reproductions(entry: Entry, entries: Sequence[Entry], site: Website) -> Iterator[tuple[Reproduction, Entry | None]]:
     """Each run that an entry names as its reproduction, with the entry that confirms it. None if none of them does.
 
     An entry confirms it if another organisation entered it, measured the same work on the same hardware, has an
-    interval that overlaps, and names this organisation in turn. A run that two entries hold confirms nothing.
+    interval that overlaps and is no wider, and names this organisation in turn. It must have a rank on the same board
+    and be current. A run that two entries hold confirms nothing.
     """
     own = _reproducible(entry)
     for run in entry.declaration.reproduced_by:
@@ -212,14 +214,19 @@ def reproductions(entry: Entry, entries: Sequence[Entry]) -> Iterator[tuple[Repr
             and entry.declaration.folders[0] in (slug(back.by) for back in other.declaration.reproduced_by)
             and _reproducible(other) == own
             and rank.overlap(entry.mixes_per_hour, other.mixes_per_hour)
-            and not (entry.disputed or other.disputed)
+            and (other.mixes_per_hour.half_width or math.inf)
+            <= (entry.mixes_per_hour.half_width or math.inf)
+            < math.inf
+            and other.ranked
+            and not (entry.disputed or other.replaced or rank.stale(other, site.today, site.versions))
         )
         yield run, next(confirming, None)
 
 
 def _reproducible(entry: Entry) -> object:
     """What a run and its reproduction have in common."""
-    return entry.mix, entry.suites, entry.weight_class, entry.machine.whole.cpu_model or Unknown(), devices(entry)
+    board = entry.mix, entry.suites, entry.weight_class, entry.division, entry.boundary
+    return *board, entry.machine.whole.cpu_model or Unknown(), devices(entry)
 
 
 def why_unranked(entry: Entry) -> str:

@@ -68,7 +68,7 @@ def pages(
         of_system[entry.path].append(entry)
     for entry in entries:
         where, made = () if entry.replaced else standings[entry.path], reports(entry)
-        reproduced = row.reproductions(entry, entries)
+        reproduced = row.reproductions(entry, entries, site)
         page = entry_page.page(entry, site, where, list(made), of_system[entry.path], reproduced)
         shown = _entry(entry, page, site)
         addresses = [row.permanent_page(entry), *([] if entry.replaced else [row.page_of(entry)])]
@@ -234,7 +234,7 @@ def _line(site: Website, key: Key, place: Place, axis: PixelAxis, suites: Sequen
             "watts": entry.watts or "",
             "price": f"{price.currency} {float(price.amount):018.2f}" if price else "",
         },
-        "grade": entry.grade,
+        "grade": entry.standing,
         "tuning": entry.tuning,
         "measured": row.measured(entry),
         "stale": "; ".join(rank.stale(entry, site.today, site.versions)),

@@ -3,36 +3,74 @@
     0.1.0.json             a release
     0.1.0-ff862a49.json    the commit of a checkout
 
-`scripts/version` writes them. No file of this package is in such a list, so a commit can hold its own.
+`scripts/version` writes them. No file of this package is in such a list, so a commit can hold its own. A Mixmark that
+runs from a clone also knows the commits of its main branch and of its tags.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Container, Iterator
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Container, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.plugins.manifest import BUILT_IN, NEEDS
+from mixmark.harness.worker import sealed
+from mixmark.submissions.entry import Tuning
 
 FOLDER = Path(__file__).parent
+REPOSITORY = sealed.ROOT / ".git"
+MAIN = ("refs/heads/main", "refs/remotes/origin/main")  # a clone has the board's as the last of them
+GIT_S = 60
 CAPABILITIES = ("mixmark", "harness", "capabilities")
 
 
-def changed(result: Result) -> Reason | None:
-    """The first file that differs from the nearest known version, of the core and of the capabilities that the result
-    used. None if the result's code is a known version: its hashes say which, and not what it calls itself."""
-    used = {None, *_used(result)}
-    nearest: list[str] | None = None
-    for file in sorted(FOLDER.glob("*.json")):
-        differ = result.code.items() ^ json.loads(file.read_text("utf-8")).items()
-        paths = sorted({path for path, _ in differ if _capability(path) in used})
-        if nearest is None or len(paths) < len(nearest):
-            nearest, version = paths, file.stem
-    if nearest is None:
-        return "no version is known"
-    return f"{nearest[0]} is not that of Mixmark {version}" if nearest else None
+def changed(result: Result) -> tuple[Tuning, Reason] | None:
+    """The first file that differs from the nearest known version, and the tuning that follows. None if the code
+    is a known version: its hashes say which, and not what it calls itself.
+
+    Code that differs from the commit that it names, if that is known, is peak. A capability may be absent if the result
+    did not use it; any other file counts, since a run imports capabilities that it does not use.
+    """
+    used = {None, *_used(result), *map(_capability, result.code)}
+    known = {f"Mixmark {file.stem}": json.loads(file.read_text("utf-8")) for file in sorted(FOLDER.glob("*.json"))}
+    tuning: Tuning = "code not known here"
+    if commit := _committed(result.system.git_commit or "", REPOSITORY):
+        known[f"commit {result.system.git_commit}"], tuning = commit, "peak"
+    differ = {name: result.code.items() ^ code.items() for name, code in known.items()}
+    paths = {name: sorted({path for path, _ in each if _capability(path) in used}) for name, each in differ.items()}
+    if not paths:
+        return tuning, "no version is known"
+    nearest = min(paths, key=lambda name: len(paths[name]))
+    return (tuning, f"{paths[nearest][0]} is not that of {nearest}") if paths[nearest] else None
+
+
+@cache
+def _committed(commit: str, repository: Path) -> Mapping[str, str] | None:
+    """The SHA-256 of each file of a commit. None if it is no ancestor of main or of a tag in the repository, whose
+    working tree is not read."""
+
+    def git(*words: str) -> bytes:
+        command = ["git", f"--git-dir={repository}", *words]
+        return subprocess.run(command, check=True, capture_output=True, timeout=GIT_S).stdout
+
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        return None
+    with suppress(OSError, subprocess.SubprocessError), tempfile.TemporaryDirectory() as folder:
+        main = git("for-each-ref", "--format=%(refname)", *MAIN).decode().split()[-1:]
+        if git("for-each-ref", f"--contains={commit}", *main, "refs/tags"):
+            with tarfile.open(fileobj=io.BytesIO(git("archive", commit))) as archive:
+                archive.extractall(folder, filter="data")
+            return sealed.hashes(Path(folder), sealed.read(Path(folder)))
+    return None
 
 
 def lists(code: Container[str], spec: str) -> bool:

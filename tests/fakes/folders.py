@@ -59,6 +59,9 @@ CODE = {
         "mixmark/harness/adapters/torch/__init__.py",
         "mixmark/harness/adapters/torch/fused.py",
         "mixmark/harness/capabilities/acme/meter.py",
+        "mixmark/harness/capabilities/ladder/options.py",
+        "mixmark/harness/capabilities/ladder/report.py",
+        "mixmark/harness/capabilities/plan/bounds.json",
         "mixmark/suites/dlrm/__init__.py",
     )
 }

@@ -48,6 +48,9 @@ def published(found: Contribution) -> Contribution:
 CLOSED = published(contribution())
 FUSED = "mixmark/harness/adapters/torch/fused.py"
 MORE = "mixmark/suites/more.py"
+METER = "mixmark/harness/capabilities/acme/meter.py"
+LADDER, PLAN = "mixmark/harness/capabilities/ladder/options.py", "mixmark/harness/capabilities/plan/bounds.json"
+EVIL = "mixmark/harness/capabilities/evil/__init__.py"
 DLRM = "mixmark/suites/dlrm/__init__.py"
 BENT = "0" * 64
 
@@ -127,6 +130,11 @@ def test_only_built_in_adapters_are_base(environment: Environment | None, tuning
     [
         ({}, ()),
         ({FUSED: "1" * 64}, ()),
+        (dict.fromkeys((LADDER, LADDER.replace("options", "report"), PLAN)), ()),  # neither is used
+        ({LADDER: BENT}, (f"{LADDER} is not that of Mixmark 0.1.0",)),
+        ({LADDER: None}, (f"{LADDER} is not that of Mixmark 0.1.0",)),
+        ({PLAN: BENT}, (f"{PLAN} is not that of Mixmark 0.1.0",)),
+        ({EVIL: BENT}, (f"{EVIL} is not that of Mixmark 0.1.0",)),
         ({FUSED: BENT}, (f"{FUSED} is not that of Mixmark 0.1.0-12345678",)),
         ({FUSED: "1" * 64, MORE: BENT}, (f"{MORE} is not that of Mixmark 0.1.0-12345678",)),
         ({MORE: BENT}, (f"{MORE} is not that of Mixmark 0.1.0",)),
@@ -138,20 +146,32 @@ def test_only_built_in_adapters_are_base(environment: Environment | None, tuning
     ],
 )
 def test_only_the_files_of_a_known_version_are_base(changes: dict[str, str | None], why: tuple[str, ...]) -> None:
-    """The nearest known version is named, whatever the result calls itself."""
+    """The nearest known version is named, whatever the result calls itself. Of a capability, only all files may be
+    absent."""
     code = {path: sha256 for path, sha256 in (CODE | changes).items() if sha256}
     system = RESULT.system.model_copy(update={"mixmark": "9.9", "git_commit": None})
     found = concluded(contribution(code=code, system=system))
-    assert (found.tuning, found.reasons["tuning"]) == ("peak" if why else "base", why)
+    unlisted = "peak" if len(why) > 1 else "code not known here"
+    assert (found.tuning, found.reasons["tuning"]) == (unlisted if why else "base", why)
 
 
-def test_a_capability_is_that_of_the_version_if_the_result_used_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = "mixmark/harness/capabilities/acme/meter.py"
-    changed = contribution(code=CODE | {file: BENT})
-    assert concluded(changed).tuning == "base"
+def test_a_capability_that_the_result_used_is_not_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = contribution(code={path: sha256 for path, sha256 in CODE.items() if path != METER})
+    assert concluded(absent).tuning == "base"
     monkeypatch.setitem(BUILT_IN_PLUGINS["meters"], "nvml", "mixmark.harness.capabilities.acme.meter:Nvml")
-    assert concluded(changed).reasons["tuning"] == (f"{file} is not that of Mixmark 0.1.0",)
+    assert concluded(absent).reasons["tuning"] == (f"{METER} is not that of Mixmark 0.1.0",)
     assert concluded(contribution()).tuning == "base"
+
+
+def test_code_that_differs_from_its_known_commit_is_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = {"c" * 40: CODE | {MORE: "2" * 64}}
+    monkeypatch.setattr(versions, "_committed", lambda id, repository: commit.get(id))
+    known, unknown = (RESULT.system.model_copy(update={"git_commit": letter * 40}) for letter in "cd")
+    more, bent = CODE | {MORE: "2" * 64}, CODE | {MORE: BENT, FUSED: "1" * 64}
+    assert concluded(contribution(code=more, system=known)).tuning == "base"
+    assert concluded(contribution(code=bent, system=known)).tuning == "peak"
+    assert concluded(contribution(code=more, system=unknown)).tuning == "code not known here"
+    assert concluded(contribution(system=unknown)).tuning == "base", "its hashes say which it is"
 
 
 def test_several_settings_on_one_device_are_peak() -> None:

@@ -259,6 +259,7 @@ def test_a_copy_of_a_copy_takes_no_rank_away(folder: Path, stolen: Path, tmp_pat
     third = folder.parents[2] / "borealis" / folder.parent.name / folder.name
     shutil.copytree(folder, third)
     edited(third, organisation="Borealis")
+    assert [len(each.problems) for each in check.check((stolen, folder, third), now=NOW)] == [1, 1, 1], "one sentence"
     found = check.check((stolen, folder, third), now=NOW, originals=listed(tmp_path / "originals", folder))
     assert [each.entry is None for each in found] == [True, False, True]
     assert found[1].problems == ()

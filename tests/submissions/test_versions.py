@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.submissions import versions
 from tests.docs.test_docs import ROOT
 
 NEEDED = (
@@ -44,7 +45,7 @@ def test_a_version_is_listed_by_its_name_and_a_commit_as_it_was_committed(tmp_pa
         found: dict[str, str] = json.loads((tmp_path / done.stdout.strip()).read_text())
         return found
 
-    git("init", "--quiet")
+    git("init", "--quiet", "--initial-branch=main")
     git("add", ".")
     git("commit", "--quiet", "--message", "one")
     committed = listed("HEAD")
@@ -55,3 +56,19 @@ def test_a_version_is_listed_by_its_name_and_a_commit_as_it_was_committed(tmp_pa
     commit = git("rev-parse", "HEAD")
     names = {path.name for path in (tmp_path / "submissions/versions").iterdir()}
     assert names == {"1.2.json", f"1.2-{commit[:8]}.json"}
+    assert versions._committed(commit, tmp_path / ".git") == committed, "an ancestor of main, as it was committed"
+    git("checkout", "--quiet", "-b", "other")
+    git("commit", "--quiet", "--all", "--message", "two")
+    other = git("rev-parse", "HEAD")
+    for unknown in (other, "main", "0" * 40, f"--output={commit}"):
+        assert versions._committed(unknown, tmp_path / ".git") is None
+    assert versions._committed(commit, tmp_path / "site-packages/.git") is None, "an installed package has no history"
+    git("tag", "1.3")
+    versions._committed.cache_clear()
+    assert versions._committed(other, tmp_path / ".git") == listed()
+    git("remote", "add", "origin", ".")
+    git("fetch", "--quiet", "origin", "main")
+    git("branch", "--force", "main", "other")
+    git("tag", "--delete", "1.3")
+    versions._committed.cache_clear()
+    assert versions._committed(other, tmp_path / ".git") is None, "the board's main counts, and not one's own"

@@ -243,13 +243,12 @@ def threads_pinned(measured: Measurement) -> Iterator[Finding]:
     noticed=warning("a window was begun more often than it was recorded", "let a run go to its end"),
 )
 def begun_once(evidence: Evidence) -> Iterator[Finding]:
-    """Each window but those of probes and screening runs was begun once. One that began and left no record may have
-    been ended because of what it showed."""
+    """Each window was begun once. One that began and left no record may have been ended because of what it showed."""
     result = evidence.result
     recorded = {record.phase for record in result.records}
     for phase in result.phases:
         times = result.begun.count(phase.name)
-        if phase.purpose not in ("probe", "screening") and times > (phase.name in recorded):
+        if times > (phase.name in recorded):
             yield found("begun_once", phase=phase.name, times=times)
 
 

@@ -184,7 +184,10 @@ def test_a_disturbed_entry_says_so_first_and_each_class_stands_once() -> None:
     assert len(rows) == len(set(rows)) and "ranked" not in rows
     assert ("grade", "ranked", "not official: 3 of 5 runs") in classes(entry)
     shared = entry.without_rank("it holds a run of another entry")
-    assert ("rank", "none", "it holds a run of another entry") in classes(shared)
+    assert ("grade", "disputed", "it holds a run of another entry") in classes(shared)
+    files = written([shared])
+    for page in ("index.html", f"entries/{entry.path}/index.html"):
+        assert "disputed" in files[page] and not re.search("(, |· |[0-9] )ranked(,| ·)", Page(files[page]).text)
 
 
 def test_suites_have_the_order_of_the_mix_on_every_page() -> None:
@@ -289,6 +292,13 @@ def test_a_reproduction_counts_if_the_entry_of_the_other_party_confirms_it() -> 
         (other.model_copy(update={"mixes_per_hour": Estimate(20.0, 19.0, 21.0)}), False),
         (other.model_copy(update={"machine": machine}), False),
         (other.without_rank("it holds a run of Acme"), False),
+        (other.model_copy(update={"ranked": False}), False),
+        (other.model_copy(update={"replaced": True}), False),
+        (other.model_copy(update={"division": "open"}), False),
+        (other.model_copy(update={"ended_utc": "2025-01-02T03:04:05+00:00"}), False),
+        (other.model_copy(update={"mixes_per_hour": Estimate(10.0, 9.1, 10.9)}), True),
+        (other.model_copy(update={"mixes_per_hour": Estimate(10.0, 1.0, 1e9)}), False),
+        (other.model_copy(update={"mixes_per_hour": Estimate(10.0)}), False),
     ):
         files = written([own, candidate])
         [run] = next(
@@ -301,7 +311,7 @@ def test_a_reproduction_counts_if_the_entry_of_the_other_party_confirms_it() -> 
         assert ("Reproduced by Borealis, 2026-02-03; its entry confirms it" in page) == confirmed
         assert ("Reproduced, as declared Borealis, 2026-02-03; no entry confirms it" in page) != confirmed
     own_word = party("Acme", "Acme")
-    assert [each for _, each in row.reproductions(own_word, [own_word])] == [None]
+    assert [each for _, each in row.reproductions(own_word, [own_word], SITE)] == [None]
 
 
 def test_every_page_says_whom_to_ask_and_who_may_use_the_data() -> None:
