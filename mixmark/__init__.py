@@ -1,4 +1,5 @@
-"""Everything that a plugin needs: `from mixmark import Device, GraphRunner, Unsupported, …`.
+"""Everything that a plugin needs, `from mixmark import Device, GraphRunner, Unsupported, …`, and `mixmark.load`, which
+opens a result in a notebook.
 
 In the repository `mixmark/harness` and its neighbours are links to the folders beside `mixmark/`; an installed package
 holds the folders themselves. `python -m mixmark` is the command line.
@@ -17,10 +18,24 @@ if (Path(__file__).parent / "harness").is_file():
 
 if TYPE_CHECKING:
     from mixmark.api import *
+    from mixmark.notebook import Run as Run
+    from mixmark.notebook import load as load
+
+    __version__: str
+
+_ELSEWHERE = {"__version__": ("harness", "VERSION"), "Run": ("notebook", "Run"), "load": ("notebook", "load")}
+"""The names that are not in `mixmark.api`."""
 
 
 def __getattr__(name: str) -> object:
-    """Imports the names of `mixmark.api` when the first of them is asked for: `mixmark --help` needs none of them."""
+    """Imports a name when it is first asked for: `mixmark --help` needs none of them."""
     from importlib import import_module
 
-    return getattr(import_module("mixmark.api"), name)
+    module, own_name = _ELSEWHERE.get(name, ("api", name))
+    return getattr(import_module(f"mixmark.{module}"), own_name)
+
+
+def __dir__() -> list[str]:
+    from mixmark import api
+
+    return sorted({*_ELSEWHERE, *(name for name in vars(api) if not name.startswith("_"))})

@@ -25,7 +25,8 @@ FOOTER = (
     "Every figure follows from the raw timestamps in the result folder; – is unknown, never zero. Latencies count from "
     "when a feed was due; in a closed loop that is when it was issued."
 )
-Depth = Literal["brief", "full", "page"]
+Depth = Literal["brief", "full", "page", "summary"]
+"""`summary`: the first screen of the page."""
 
 
 def console(assessment: Assessment) -> str:
@@ -48,6 +49,11 @@ def html(assessment: Assessment) -> str:
     return document.html(report(assessment, "page"))
 
 
+def summary_page(assessment: Assessment) -> str:
+    """The first screen of the page alone, for a notebook."""
+    return document.html(report(assessment, "summary"))
+
+
 def report(assessment: Assessment, depth: Depth) -> Document:
     result, found = assessment.result, summary(assessment)
     tier = f"{result.tier} tier{' (never ranked)' if result.tier == 'smoke' else ''}"
@@ -55,8 +61,8 @@ def report(assessment: Assessment, depth: Depth) -> Document:
     about = (_date(result.created_utc), tier, result.preset, f"Mixmark {result.system.mixmark}", state)
     blocks: list[Block] = [Paragraph(found.reason, word=found.verdict, lead=found.advice)]
     if assessment.contradiction is None:
-        blocks += _brief(assessment, found, depth == "page")
-    if depth != "brief":
+        blocks += _brief(assessment, found, depth in ("page", "summary"))
+    if depth in ("full", "page"):
         whole = assessment.contradiction is None
         blocks += _full(assessment, depth == "page") if whole else [Bullets([*map(in_full, assessment.findings)])]
     return Document(found.system, " · ".join(map(figures.name, about)), blocks, FOOTER)

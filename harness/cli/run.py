@@ -74,12 +74,14 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @click.command(cls=SectionedCommand, sections=SECTIONS)
+@click.argument("named", nargs=-1, metavar="[SUITE]...")
 @click.option(
     "--suite",
     "suites",
     multiple=True,
     metavar="NAME",
-    help="Run only this suite. Repeatable.  [default: the suites of the mix, and those of other packages]",
+    help="Run only this suite, as the argument does. Repeatable.  [default: the suites of the mix, and those of other "
+    "packages]",
 )
 @click.option("--device", "devices", multiple=True, metavar="ID", help="Use only this device. Repeatable.")
 @ADAPTER
@@ -101,8 +103,8 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @click.option(
     "--all-routes",
     is_flag=True,
-    help="Measure every route. Without it, a run that ends with a mix measures the likely fastest route of a suite on "
-    "a device, and another one only if a quick check of seconds shows it to be faster.",
+    help="Measure every route. Without it, a run measures the likely fastest route of a suite on a device, and another "
+    "one only if a quick check of seconds shows it to be faster.",
 )
 @click.option(
     "--scenario",
@@ -176,12 +178,14 @@ def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 @VERBOSE
 @CONFIG
 @JSON
-def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any) -> None:
-    """Benchmark this machine: each suite on each device through each adapter, then all of them at once.
+def run(verbose: bool, as_json: bool, wait_idle_s: float | None, named: tuple[str, ...], **options: Any) -> None:
+    """Benchmark this machine: each suite on each device through each adapter, then all of them at once. With SUITE,
+    those suites alone.
 
     \b
     Examples: mixmark run
-              mixmark run --suite llm --adapter torch --preset standard
+              mixmark run llm
+              mixmark run llm --adapter torch --preset standard
     """
     from mixmark.harness.judge import references
     from mixmark.harness.machine.suite_claims import judge_stored
@@ -192,6 +196,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, **options: Any)
 
     form = form_of(None, verbose, as_json)
     asked = _experiments(options)
+    options["suites"] += named
     machines = chosen_machines(options)
     request = RunRequest(**options, experiments=asked, machines=machines)
     with clean_process() as clean, ExitStack() as stack:

@@ -90,6 +90,8 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
         following = _again(words, *(("--preset", "ranked") if one_run else ()), "--wait-idle", "60")
     elif result.tier == "smoke":
         following = _again(words, "--tier", "edge")
+    elif result.mix is None and not result.experiments:
+        following = ["run", *of_devices(words)]
     elif score and score.grade == "indicative" and not score.unranked:
         following = _again(words, "--preset", "ranked")
     elif score and score.grade != "indicative":

@@ -191,7 +191,7 @@ def _header(run: PreparedRun, machine: MeasuredMachine) -> Result:
     request, bench = run.request, machine.bench
     bits = request.weight_class
     candidates = _routes(run, machine)
-    all_routes = request.all_routes or not run.mix
+    all_routes = request.all_routes or presets.of(request.preset, request.tier).bare
     header = bench.header(candidates, request.tier, request.preset, request.seed, run.mix, request.objective)
     unused = phases.left_out(bench.targets(request.devices), candidates, bits) if not request.precisions else ()
     if run.mix and request.objective == "efficiency" and not machine.domains:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames, WeightClass
 from mixmark.suites.limits import MS, SECOND, mlperf_limits, own_limits, tier_limits
 from mixmark.suites.tiered import Decoder
 from mixmark.suites.weights import Draw, Fill
@@ -126,6 +126,10 @@ class Llm(Decoder):
     shapes, gates, latencies = SHAPES, AT_MOST, LATENCY
     metric, window = METRIC, RUN
     shape: LlamaShape
+
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
+        super().__init__(tier, options, weight_class)
+        self.unit_names = self.unit_names.model_copy(update={"taken_in": self.shape.tokens_in})
 
     @property
     def config(self) -> Mapping[str, Value]:

@@ -90,7 +90,7 @@ class Shell:
 
     def run(self, *words: str, mode: str = "fine") -> subprocess.CompletedProcess[str]:
         (self.folder / "mixmark.toml").write_text(f'[adapter.acme]\nmode = "{mode}"\n')
-        return self("run", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--out", "out", *words)
+        return self("run", "null", "--adapter", ACME, "--tier", "smoke", "--out", "out", *words)
 
 
 def main(window_ms: int) -> None:

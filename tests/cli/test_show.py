@@ -87,7 +87,7 @@ def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> No
         ("disturbed", {"command": ("run", "--resume", "<path>", "--bits=8")}, "run --bits=8 --wait-idle 60"),
         ("disturbed", {"command": ("run", "--config=<path>")}, "run --config=PATH --wait-idle 60"),
         ("fair", {"tier": "smoke", "command": ("run", "--tier=smoke", "--out", "<path>")}, "run --tier edge"),
-        ("fair", {"tier": "edge"}, "report 'my run' --verbose"),
+        ("fair", {"command": ("run", "llm", "--adapter", "torch")}, "run --adapter torch"),  # the whole machine
     ],
 )
 def test_every_state_has_a_next_command(verdict: VerdictWord, changed: dict[str, object], following: str) -> None:

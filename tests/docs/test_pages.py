@@ -11,11 +11,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import pytest
 
+import mixmark
+from mixmark.harness import VERSION
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
 from mixmark.harness.judge import score, verdict
@@ -25,6 +27,7 @@ from mixmark.harness.machine import config
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
 from tests.docs import capabilities_page, cli_page, tutorial_page
+from tests.fakes.folders import Maker, write
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -223,6 +226,26 @@ def test_every_command_of_the_tutorial_is_understood(tmp_path: Path, monkeypatch
         context = main.commands[name].make_context(name, words, parent=root)
         if out := context.params.get("out"):
             Path(out).mkdir()
+
+
+# notebook.md
+
+
+def test_the_lines_of_the_notebook_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("results/x"), Maker().result())
+    (lines,) = re.findall(r"```python\n(.*?)```", (DOCS / "notebook.md").read_text("utf-8"), re.DOTALL)
+    cell: dict[str, Any] = {}
+    exec(lines, cell)
+    run = cell["run"]
+    assert (cell["tx"], run.verdict.word) == (run.assessment.score.mixes_per_hour, run.assessment.verdict.word)
+    assert {*cell["rates"]} == {"dlrm", "resnet50"} and len(cell["rows"]) == len(run.assessment.runs) + 1
+    dlrm = [each for each in run.assessment.result.records if each.route.suite == "dlrm"]
+    assert len(cell["feeds"]) == sum(len(each.completions) for each in dlrm)
+    assert run._repr_html_().startswith("<iframe srcdoc=") and run.verdict.word in run._repr_html_()
+    assert {"load", "Run", "Device", "__version__"} <= {*dir(mixmark)} and mixmark.__version__ == VERSION
+    with pytest.raises(KeyError, match="chess"):
+        run.timestamps("chess")
 
 
 # The site

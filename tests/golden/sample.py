@@ -147,6 +147,7 @@ SUITES = tuple(
                 work="LLM tokens",
                 first_unit="Time to first token (TTFT)",
                 per_unit="Time per token (TPOT)",
+                taken_in=128,
             ),
         ),
         ("diffusion", "image", UnitNames(short="img", work="images drawn")),

@@ -107,8 +107,11 @@ def test_without_a_mix_the_sentence_says_what_was_done_and_what_a_score_lacks() 
     assert summary(judge(alone)).sentence == f"{done}the mix edge-9 also needs diffusion, dlrm, resnet50."
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE.model_copy(update={"units": {"llm": 50.0}})}):
         assert summary(judge(alone)).sentence == f"{done}no mix was asked for."
+    assert summary(judge(alone)).score == "llm 4.00 tok/s (prompt 512 tok/s, first after 250 ms)"
     nothing = alone.model_copy(update={"records": (), "finished": False})
-    assert summary(judge(nothing)).sentence.startswith("This machine has finished no measurement. There is no score")
+    assert summary(judge(nothing)).score == "" and summary(judge(nothing)).sentence.startswith(
+        "This machine has finished no measurement. There is no score"
+    )
 
 
 def test_the_limit_of_the_hardware_stands_on_the_same_scale(measured: Result) -> None:

@@ -34,6 +34,8 @@ class UnitNames(Fact):
     """The time from a feed's issue to its first unit, for suites whose feeds yield several times."""
     per_unit: Label = "Time per unit"
     """The mean time of a feed's further units."""
+    taken_in: int | None = Field(default=None, gt=0)
+    """The units that a feed takes in before its first one: the tokens of a prompt."""
 
 
 class NoiseFloor(Fact):
