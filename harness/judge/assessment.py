@@ -14,14 +14,14 @@ from mixmark.harness.contracts.schema import Absent, Finding, Result, Tier
 from mixmark.harness.judge import score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
-from mixmark.harness.judge.findings import voided, words
+from mixmark.harness.judge.findings import disturbs, voided, words
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import interference, registered
 from mixmark.harness.judge.rules.consistency import SuiteClaims
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Matrix, Solo
-from mixmark.harness.judge.verdict import Verdict, VerdictWord, disturbances, verdict
+from mixmark.harness.judge.verdict import Verdict, VerdictWord, verdict
 from mixmark.harness.plugins.experiments import facts, parts
 
 
@@ -165,9 +165,12 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     evidence = gather(result, claims.unknown if claims else {})
     doubts = registered.findings("facts", evidence)
     evidence = _scored(evidence, doubts)
-    findings = registered.ordered((*doubts, *registered.findings("score", evidence)))
+    seen = registered.findings("score", evidence)
+    disturbances = registered.disturbances(evidence, seen)
+    findings = registered.ordered((*doubts, *(finding for finding in seen if not finding.is_much)))
     if evidence.score:
-        costs = (*score.costs_of_rank(result, findings), *disturbances(evidence))
+        much = (each for each in disturbances if disturbs(each) != "explains")
+        costs = (*score.costs_of_rank(result, findings), *much)
         evidence = replace(evidence, score=score.graded(evidence.score, costs))
     findings = registered.ordered((*findings, *registered.findings("grade", evidence)))
     invalid = voided(findings)
@@ -186,7 +189,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         diagnoses=evidence.diagnoses,
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
         findings=findings,
-        verdict=verdict(evidence, findings, (*solos, *hosted), exit_code),
+        verdict=verdict(evidence, findings, (*solos, *hosted), exit_code, disturbances),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),
         exit_code=exit_code,
     )

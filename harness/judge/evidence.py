@@ -205,11 +205,6 @@ class Measurement:
         return self.per_s("throttled_ns") / 1e9 / cpus
 
     @property
-    def by_quota(self) -> bool:
-        """Whether it is disturbed, and a CPU quota kept more time from it than other programs used."""
-        return self.throttled_fraction > self.foreign_fraction > MUCH_FOREIGN
-
-    @property
     def disturbed(self) -> bool:
         """Whether other programs or the hypervisor took much of the CPUs' time."""
         return self.foreign_fraction > MUCH_FOREIGN or self.stolen_fraction > MUCH_STOLEN

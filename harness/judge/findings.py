@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from string import Formatter
-from typing import Any
+from typing import Any, Literal
 
 from mixmark.harness.contracts.numbers import counted, duration, percent, significant
 from mixmark.harness.contracts.schema import Finding, FindingValue, Severity
@@ -20,6 +20,7 @@ from mixmark.harness.contracts.schema import Finding, FindingValue, Severity
 AGAIN = "run again on an idle machine, or with --wait-idle 60"
 DOCTOR = "mixmark doctor lists what can disturb"
 READS = "mixmark meters shows what it reads"
+Disturbs = Literal["", "explains", "cause", "effect"]
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,16 @@ class Says:
     words: str
     remedy: str = ""
     """What the reader can do. Empty if no remedy is known."""
+    disturbs: Disturbs = ""
+    """Whether it calls a result disturbed: as what disturbed it, or as what shows that something did. What `explains`
+    is a reason only of a result that is disturbed."""
 
 
 note = partial(Says, "note")
 warning = partial(Says, "warning")
+cause = partial(Says, "warning", disturbs="cause")
+effect = partial(Says, "warning", disturbs="effect")
+explains = partial(Says, "warning", disturbs="explains")
 pending = partial(Says, "pending")
 invalid = partial(Says, "invalid")
 
@@ -116,6 +123,11 @@ def case_of(rule: str, case: str, /, **values: FindingValue) -> Finding | None:
     """The finding of a case that not every rule has. None if the rule has no such case."""
     code = f"{rule}.{case}"
     return found(code, **values) if code in CODES else None
+
+
+def disturbs(finding: Finding) -> Disturbs:
+    """See `Says.disturbs`."""
+    return CODES[finding.code].disturbs
 
 
 def voided(findings: Iterable[Finding]) -> frozenset[str]:

@@ -14,27 +14,21 @@ No reason changes a figure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Finding
-from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
-from mixmark.harness.judge.findings import AGAIN, case_of, declare, found, in_full, note, remedy, warning
+from mixmark.harness.judge.evidence import Evidence
+from mixmark.harness.judge.findings import case_of, declare, found, in_full, note, remedy, warning
 from mixmark.harness.judge.rules import registered
-from mixmark.harness.judge.rules.interference import Share, loaded_much, speed_drifts, stolen_much, throttled_much
-from mixmark.harness.judge.rules.quality import hosts_at_work, interval_known, mix_bounded
-from mixmark.harness.judge.score import figures, widest
+from mixmark.harness.judge.score import SOLID_HALF_WIDTH, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
 
 VerdictWord = Literal["solid", "fair", "disturbed", "partial", "invalid", "unfinished"]
 
-MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
-MUCH_THROTTLED = 0.05  # of the CPUs' time
-MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
-SOLID_HALF_WIDTH = 0.05
 SOLID_RUNS = 2  # one run does not show how far runs differ
 
 
@@ -68,10 +62,16 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
 
-def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Solo], exit_code: int) -> Verdict:
+def verdict(
+    evidence: Evidence,
+    findings: Sequence[Finding],
+    solos: Sequence[Solo],
+    exit_code: int,
+    disturbances: Sequence[Finding] = (),
+) -> Verdict:
     """The verdict over all findings.
 
-    solos: the solo measurements over their runs. exit_code: of the command.
+    disturbances: see `rules.registered`. solos: the solo measurements over their runs. exit_code: of the command.
     """
     if evidence.result.live:
         return Verdict("unfinished", (found("finished.live"),))
@@ -79,24 +79,14 @@ def verdict(evidence: Evidence, findings: Sequence[Finding], solos: Sequence[Sol
         return Verdict("unfinished", (found("finished.interrupted"),))
     if exit_code:
         return Verdict("invalid", tuple(_wrong(evidence, findings)) or (found("finished.nothing"),))
-    if much := disturbances(evidence):
-        return Verdict("disturbed", (*throttled(evidence), *hosts_at_work(evidence), *much))
+    if disturbances:
+        return Verdict("disturbed", tuple(disturbances))
     if problems := evidence.score.problems if evidence.score else ():  # warnings, since the exit code is 0
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
         return Verdict("fair", little)
     runs, known = _agreement(evidence, solos)
     return Verdict("solid", (found("score_graded.agree", runs=runs, widest_pct=(known or 0.0) * 100),))
-
-
-def disturbances(evidence: Evidence) -> tuple[Finding, ...]:
-    """Why a result is disturbed. Empty if it is not."""
-    return tuple(reason for check in DISTURBED for reason in check(evidence))
-
-
-def busy(evidence: Evidence) -> tuple[Finding, ...]:
-    """Who else took much of the CPUs' time in a measurement. Empty if nothing did."""
-    return (*throttled(evidence), *loaded(evidence), *stolen(evidence))
 
 
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -128,96 +118,6 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
     return found("mix_complete.partial", known=len(known), suites=len(suites), why=(problem,), remedy=remedy)
 
 
-def throttled(evidence: Evidence) -> Iterator[Finding]:
-    """A CPU quota kept more time from a measurement than other programs used. It is a setting of the machine and
-    disturbs no figure, but it explains why a figure is disturbed."""
-
-    def lost(measured: Measurement) -> float:
-        return measured.throttled_fraction if measured.throttled_fraction > measured.foreign_fraction else 0.0
-
-    yield from _worst(evidence, lost, MUCH_THROTTLED, throttled_much)
-
-
-def loaded(evidence: Evidence) -> Iterator[Finding]:
-    """Other programs used much of the machine."""
-    yield from _worst(evidence, lambda measured: measured.foreign_fraction, MUCH_FOREIGN, loaded_much)
-
-
-def stolen(evidence: Evidence) -> Iterator[Finding]:
-    """The hypervisor gave much of the CPUs' time to others."""
-    yield from _worst(evidence, lambda measured: measured.stolen_fraction, MUCH_STOLEN, stolen_much)
-
-
-def _worst(
-    evidence: Evidence,
-    fraction: Callable[[Measurement], float],
-    limit: float,
-    finding: Callable[[Measurement, str, Share], Finding],
-) -> Iterator[Finding]:
-    """The finding about the measurement that lost the largest fraction, with how many lost more than the limit."""
-    lost = [fraction(measured) for measured in evidence.counted]
-    if (most := max(lost, default=0.0)) > limit:
-        yield finding(evidence.counted[lost.index(most)], "", _share([each > limit for each in lost]))
-
-
-def unplugged(evidence: Evidence) -> Iterator[Finding]:
-    """A battery gave power: the machine was slower, and a meter at the wall reads too little."""
-    hit = ["battery" in (block.power_source for block in measured.watched) for measured in evidence.counted]
-    if any(hit):
-        yield found("on_mains.much", share=_share(hit))
-
-
-def drifted(evidence: Evidence) -> Iterator[Finding]:
-    """The machine changed speed between the start and the end of the run, and no runs of the mix show that this moved
-    their score by little: a probe lasts for seconds, a mix for minutes."""
-    far = [drift for _, _, drift, scatter in speed_drifts(evidence) if drift > max(MUCH_DRIFT, scatter)]
-    if far and ((known := widest(*figures(evidence.runs)[:2])) is None or known > SOLID_HALF_WIDTH):
-        yield found("speed_stable.much", drift=max(far))
-
-
-declare(
-    "steady", much=warning("a change of speed within a window moved its figure by {moved:percent}{share:share}", AGAIN)
-)
-
-
-def collapsed(evidence: Evidence) -> Iterator[Finding]:
-    """A stretch of a window ran at another level and moved the figure much."""
-    moved = [
-        measured.window.stretch.moved
-        for measured in evidence.solo
-        if measured.record.scenario != "server" and measured.window and measured.window.stretch
-    ]
-    moved += [run.stretch.moved for run in evidence.runs if run.stretch]
-    most = max(moved, default=0.0)
-    if most > MUCH_MOVED:
-        yield found("steady.much", moved=most, share=_share([fraction > MUCH_MOVED for fraction in moved]))
-
-
-declare(
-    "interval_known",
-    much=warning("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
-    one_run=warning("one run does not show how far runs differ", "--runs 5 does"),
-)
-
-
-def wandering(evidence: Evidence) -> Iterator[Finding]:
-    """The speed in a window wandered so much that its figure has no interval."""
-    if unknown := sum(1 for _ in interval_known(evidence)):
-        yield found("interval_known.much", unknown=unknown, figures=len(evidence.measured))
-
-
-DISTURBED: tuple[Callable[[Evidence], Iterator[Finding]], ...] = (
-    loaded,
-    stolen,
-    unplugged,
-    mix_bounded,
-    drifted,
-    collapsed,
-    wandering,
-)
-"""The checks that call a result disturbed."""
-
-
 def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
     """The warnings, each rule once, with the number of measurements that it is about. Warnings about records that no
     figure counts are left out."""
@@ -227,7 +127,7 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Findin
         if finding.severity == "warning" and finding.about not in left_out:
             about[finding.rule].add(finding.about)
     for rule in (each.name for each in registered.in_order() if each.name in about):
-        share = _share([measured.key in about[rule] for measured in evidence.counted])
+        share = registered.share(sum(each.key in about[rule] for each in evidence.counted), len(evidence.counted))
         if noticed := case_of(rule, "noticed", share=share):
             yield noticed
 
@@ -267,7 +167,3 @@ def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> tuple[int, float | 
     widths = [width for _, width in rates if width is not None]
     known = max(widths, default=0.0) if len(widths) == len(rates) else None
     return min((runs for runs, _ in rates), default=0), known
-
-
-def _share(hits: Sequence[bool]) -> Share:
-    return (sum(hits), len(hits)) if any(hits) and len(hits) > 1 else ()

@@ -129,8 +129,7 @@ def selftest(
     from mixmark.harness.capabilities.compare import noise_floor
     from mixmark.harness.contracts.errors import ResultError
     from mixmark.harness.judge.assessment import judge
-    from mixmark.harness.judge.findings import remedy, words
-    from mixmark.harness.judge.verdict import busy
+    from mixmark.harness.judge.findings import disturbs, remedy, words
     from mixmark.harness.machine import noise_floor as stored
     from mixmark.harness.measure.benchmark import interruptible
     from mixmark.harness.measure.request import RunRequest
@@ -155,7 +154,8 @@ def selftest(
     floors = noise_floor.noise_floors(assessment)
     floor = noise_floor.machine_noise_floor(assessment) if result.finished else None
     path = problem = None
-    not_kept = "; ".join(f"{words(each)}: {remedy(each)}" for each in busy(assessment.evidence)[:1])
+    busy = [each for each in assessment.verdict.reasons if disturbs(each) in ("explains", "cause")]
+    not_kept = "; ".join(f"{words(each)}: {remedy(each)}" for each in busy[:1])
     if floor and not not_kept:
         try:
             path = stored.keep(floor)

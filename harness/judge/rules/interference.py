@@ -11,14 +11,17 @@ from statistics import median
 
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
-from mixmark.harness.judge.findings import AGAIN, DOCTOR, found, note, warning
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, cause, effect, explains, found, note, warning
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
 from mixmark.harness.judge.rules.registered import Room
+from mixmark.harness.judge.score import SOLID_HALF_WIDTH, figures, widest
 
 room = Room(700)
 POWER_SAVING = ("low-power", "quiet", "cool", "power", "balance_power")
 """Values of `System.power_profile`, of platforms and of processors."""
 
+MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
+MUCH_THROTTLED = 0.05  # of the CPUs' time
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
 STOLEN = 0.005  # a quarter of the 2 % that a comparison has to resolve; 1 to 3 % is usual in a VM, and only warned of
@@ -38,44 +41,14 @@ def disturbed_runs(evidence: Evidence) -> dict[str, Finding]:
     Whether a mixed run counts and whether it is repeated depends on the counters of the machine alone and never on its
     figure, so no run is chosen by its score.
     """
+    much: dict[str, Finding] = {}
+    for rule in (no_steal_time, no_foreign_load, no_quota_throttling):  # the last one is named first
+        much |= {finding.about: finding for finding in rule(evidence) if finding.is_much}
     whys: dict[str, Finding] = {}
     for phase in (phase.name for phase in evidence.result.phases if phase.purpose == "mixed"):
-        of_phase = (measured for measured in evidence.measured if measured.record.phase == phase)
-        if why := next(filter(None, map(_disturbed, of_phase)), None):
-            whys[phase] = why
+        for measured in (each for each in evidence.measured if each.record.phase == phase and each.disturbed):
+            whys.setdefault(phase, much[measured.key].model_copy(update={"about": phase}))
     return whys
-
-
-def _disturbed(measured: Measurement) -> Finding | None:
-    phase = measured.record.phase
-    if measured.by_quota:
-        return throttled_much(measured, phase)
-    if measured.foreign_fraction > MUCH_FOREIGN:
-        return loaded_much(measured, phase)
-    return stolen_much(measured, phase) if measured.stolen_fraction > MUCH_STOLEN else None
-
-
-Share = tuple[int, int] | tuple[()]
-"""How many of how many measurements a finding is about. Empty if it is about the whole run, or the only one."""
-
-
-def throttled_much(measured: Measurement, about: str = "", share: Share = ()) -> Finding:
-    """A CPU quota kept much time from a measurement."""
-    lost_pct, periods = measured.throttled_fraction * 100, measured.total("throttled_periods") or 0
-    values: dict[str, FindingValue] = {"periods": periods, "lost_pct": lost_pct, "machine": measured.machine}
-    return found("no_quota_throttling.much", about, **values, share=share)
-
-
-def loaded_much(measured: Measurement, about: str = "", share: Share = ()) -> Finding:
-    """Other programs used much of the machine."""
-    used_pct = measured.foreign_fraction * 100
-    return found("no_foreign_load.much", about, used_pct=used_pct, machine=measured.machine, share=share)
-
-
-def stolen_much(measured: Measurement, about: str = "", share: Share = ()) -> Finding:
-    """The hypervisor gave much of the CPUs' time to others."""
-    stolen_pct = measured.stolen_fraction * 100
-    return found("no_steal_time.much", about, stolen_pct=stolen_pct, machine=measured.machine, share=share)
 
 
 @room.record_rule(
@@ -128,7 +101,7 @@ def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
 
 @room.record_rule(
     warning("the cgroup's CPU quota ran out in {periods:counted period} (limit 0)"),
-    much=warning(
+    much=explains(
         "the CPU quota ran out in up to {periods:counted period} of a measurement and kept {lost_pct:.0f} % of the CPU "
         "time of {machine} from it{share:share}",
         "raise the quota",
@@ -136,15 +109,20 @@ def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
     noticed=warning("the CPU quota ran out{share:share}", "raise the quota"),
 )
 def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
-    """No CPU quota ran out. It is a setting of the machine, and disturbs no result by itself."""
-    if periods := measured.total("throttled_periods"):
+    """No CPU quota ran out. It is a setting of the machine, and disturbs no result by itself; but it explains one that
+    is disturbed, if it kept more time from a measurement than other programs used."""
+    periods, lost = measured.total("throttled_periods"), measured.throttled_fraction
+    if periods:
         yield found("no_quota_throttling", measured.key, periods=periods)
+    if lost > max(MUCH_THROTTLED, measured.foreign_fraction):
+        values: dict[str, FindingValue] = {"lost_pct": lost * 100, "periods": periods or 0, "machine": measured.machine}
+        yield found("no_quota_throttling.much", measured.key, **values, share=())
 
 
 @room.record_rule(
     battery=warning("the machine ran on its battery in {hit} of {blocks} blocks"),
     charging=warning("the battery was charged in {hit} of {blocks} blocks, and a meter at the wall reads that, too"),
-    much=warning(
+    much=cause(
         "the machine ran on its battery, which no meter at the wall sees{share:share}", "plug it in and measure again"
     ),
     noticed=warning(
@@ -157,6 +135,8 @@ def on_mains(measured: Measurement) -> Iterator[Finding]:
     for source in ("battery", "charging"):
         if hit := known.count(source):
             yield found(f"on_mains.{source}", measured.key, hit=hit, blocks=len(known))
+    if "battery" in known:
+        yield found("on_mains.much", measured.key, share=())
 
 
 @room.rule(
@@ -247,15 +227,20 @@ def _scatter(times: Sequence[float]) -> float:
 
 @room.rule(
     warning("the speed drifted by {drift:percent} during the run, in {unit} of the probe by {adapter} in {precision}"),
-    much=warning("the speed drifted by {drift:percent} during the run", AGAIN),
+    much=effect("the speed drifted by {drift:percent} during the run", AGAIN),
     noticed=warning("the speed drifted{share:share}", DOCTOR),
 )
 def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     """The figures of a probe before and after the suites lie within 10 % of each other, or within the scatter of its
-    passes."""
+    passes. A drift beyond 25 % disturbs, unless runs of the mix show that it moved their score by little: a probe lasts
+    for seconds, a mix for minutes."""
+    most = 0.0
     for (device, adapter, precision), unit, drift, scatter in speed_drifts(evidence):
         if drift > max(DRIFT, scatter):
             yield found("speed_stable", device, adapter=adapter, precision=precision, drift=drift, unit=unit)
+            most = max(most, drift)
+    if most > MUCH_DRIFT and ((known := widest(*figures(evidence.runs)[:2])) is None or known > SOLID_HALF_WIDTH):
+        yield found("speed_stable.much", drift=most)
 
 
 def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, float]]:
@@ -284,7 +269,7 @@ def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, f
         "(limit {limit:percent})"
     ),
     weight=550,
-    much=warning("other programs used up to {used_pct:.0f} % of {machine}{share:share}", AGAIN),
+    much=cause("other programs used up to {used_pct:.0f} % of {machine}{share:share}", AGAIN),
     noticed=warning("other programs ran{share:share}", AGAIN),
 )
 def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
@@ -295,6 +280,8 @@ def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
     if cores > limit:
         fractions = {"fraction": cores / cpus, "limit": limit / cpus}
         yield found("no_foreign_load", measured.key, cores=cores, cpus=cpus, **fractions)
+    if (used := measured.foreign_fraction) > MUCH_FOREIGN:
+        yield found("no_foreign_load.much", measured.key, used_pct=used * 100, machine=measured.machine, share=())
 
 
 @room.record_rule(
@@ -303,7 +290,7 @@ def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
         "block (limit {worst_limit:percent})"
     ),
     weight=550,
-    much=warning(
+    much=cause(
         "the hypervisor gave up to {stolen_pct:.0f} % of the CPU time of {machine} to others{share:share}",
         "run again when the host is quiet",
     ),
@@ -315,6 +302,8 @@ def no_steal_time(measured: Measurement) -> Iterator[Finding]:
     if mean > STOLEN or worst > STOLEN_IN_BLOCK:
         limits = {"limit": STOLEN, "worst_limit": STOLEN_IN_BLOCK}
         yield found("no_steal_time", measured.key, stolen=mean, worst=worst, **limits)
+    if mean > MUCH_STOLEN:
+        yield found("no_steal_time.much", measured.key, stolen_pct=mean * 100, machine=measured.machine, share=())
 
 
 @room.rule(

@@ -26,9 +26,9 @@ from mixmark.harness.judge.energy.total import (
     why,
     why_no_boundary,
 )
-from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
-from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, found, invalid, note, warning
-from mixmark.harness.judge.rules.registered import Room
+from mixmark.harness.judge.evidence import Evidence, is_solo
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, effect, explains, found, invalid, note, warning
+from mixmark.harness.judge.rules.registered import Room, share
 from mixmark.harness.judge.statistics.intervals import (
     FEWEST_BLOCKS,
     FEWEST_INDEPENDENT,
@@ -36,6 +36,8 @@ from mixmark.harness.judge.statistics.intervals import (
     sample_needed,
     within_limits,
 )
+
+MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
 
 room = Room(400)  # of the rules of records
 
@@ -81,12 +83,14 @@ def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
         "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
     ),
     weight=600,
+    much=effect("a change of speed within a window moved its figure by {moved:percent}{share:share}", AGAIN),
     unknown=note("too few feeds to tell whether it was steady: {needed} are needed"),
     noticed=warning("the speed was not steady{share:share}", DOCTOR),
 )
 def steady(evidence: Evidence) -> Iterator[Finding]:
     """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it. For
     the test fewer than 20 blocks are too few, which is a note."""
+    moved: list[float] = []
     for measured in evidence.solo:
         if measured.record.scenario == "server":
             continue
@@ -94,28 +98,36 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
         if window is not None and window.stretch is not None:
             values = window.stretch.values(window.blocks.edges_ns)
             yield found("steady", measured.key, figure="throughput", **values)
+            moved.append(window.stretch.moved)
         elif window is None or window.steady is None:
             yield found("steady.unknown", measured.key, needed=FEWEST_BLOCKS)
     for run in evidence.runs:
         if run.stretch is not None:
             values = run.stretch.values(np.array(run.edges_ns))
             yield found("steady", run.phase, figure="mixes per hour", **values)
+            moved.append(run.stretch.moved)
+    if (most := max(moved, default=0.0)) > MUCH_MOVED:
+        yield found("steady.much", moved=most, share=share(sum(each > MUCH_MOVED for each in moved), len(moved)))
 
 
-@room.record_rule(
+@room.rule(
     warning(
         "the interval of the throughput is not known: it is wider than ±{widest_pct:g} %, or the rate wanders so "
         "slowly that its blocks are worth fewer than {fewest} independent ones"
     ),
     weight=600,
+    much=effect("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
+    one_run=warning("one run does not show how far runs differ", "--runs 5 does"),
 )
-def interval_known(measured: Measurement) -> Iterator[Finding]:
+def interval_known(evidence: Evidence) -> Iterator[Finding]:
     """A steady window has an interval of its throughput: its blocks are worth at least 4 independent ones, and the
     interval is no wider than ±25 %."""
-    if not measured.is_solo or measured.record.scenario == "server" or measured.interval:
-        return
-    if measured.window is not None and measured.window.steady:
-        yield found("interval_known", measured.key, widest_pct=WIDEST * 100, fewest=FEWEST_INDEPENDENT)
+    closed = (each for each in evidence.solo if each.record.scenario != "server" and not each.interval)
+    unknown = [each.key for each in closed if each.window is not None and each.window.steady]
+    for key in unknown:
+        yield found("interval_known", key, widest_pct=WIDEST * 100, fewest=FEWEST_INDEPENDENT)
+    if unknown:
+        yield found("interval_known.much", unknown=len(unknown), figures=len(evidence.measured))
 
 
 @room.rule(
@@ -185,7 +197,7 @@ def mix_complete(evidence: Evidence) -> Iterator[Finding]:
 
 
 @room.rule(
-    warning(
+    effect(
         "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low",
         AGAIN,
     ),
@@ -200,8 +212,8 @@ def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
 
 
 @room.rule(
-    late=warning("{phase}: {host} began {idle_s:.1f} s late, in a window of {window_s:.0f} s"),
-    unled=warning("{phase}: the leading process stood still: hosts lacked work for {idle_s:.1f} of {window_s:.0f} s"),
+    late=explains("{phase}: {host} began {idle_s:.1f} s late, in a window of {window_s:.0f} s"),
+    unled=explains("{phase}: the leading process stood still: hosts lacked work for {idle_s:.1f} of {window_s:.0f} s"),
     weight=530,
     noticed=warning("hosts had no work in a part of the window"),
 )

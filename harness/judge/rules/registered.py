@@ -20,7 +20,7 @@ from typing import Literal, TypeVar
 
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.evidence import Evidence, Measurement
-from mixmark.harness.judge.findings import Says, declare
+from mixmark.harness.judge.findings import Says, declare, disturbs
 from mixmark.harness.plugins.manifest import BUILT_IN
 
 Sees = Literal["folder", "facts", "score", "grade"]
@@ -62,7 +62,7 @@ class Room:
 
         says: of the code without a case. weight: if it is not the room's. cases: see `findings.declare`. With the case
         `noticed` the rule's warnings keep a result from being solid; with the case `unranked` its findings cost a score
-        its rank.
+        its rank. What it finds in the case `much` is a reason of the verdict alone.
         """
 
         def register(check: Check) -> Check:
@@ -97,6 +97,29 @@ def in_order() -> list[Rule]:
 def findings(sees: Sees, *given: object) -> tuple[Finding, ...]:
     """The findings of all rules that see this much."""
     return tuple(finding for rule in in_order() if rule.sees == sees for finding in rule.check(*given))
+
+
+def disturbances(evidence: Evidence, found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Why a result is disturbed, with what explains it, by what was found. Empty if it is not.
+
+    A rule has one finding about records: about the record that lost most, with how many of those that count it was
+    found in.
+    """
+    counted = {measured.key for measured in evidence.counted}
+    told = [finding for finding in found if disturbs(finding)]
+    reasons = [finding for finding in told if finding.about == "run"]
+    for code in dict.fromkeys(finding.code for finding in told):
+        if hits := [finding for finding in told if finding.code == code and finding.about in counted]:
+            worst = max(hits, key=lambda finding: next(iter(finding.values.values()), 0))
+            values = {**worst.values, "share": share(len(hits), len(counted))}
+            reasons.append(worst.model_copy(update={"about": "run", "values": values}))
+    reasons = sorted(ordered(reasons), key=lambda finding: ("explains", "cause", "effect").index(disturbs(finding)))
+    return tuple(reasons) if any(disturbs(finding) != "explains" for finding in reasons) else ()
+
+
+def share(hits: int, measurements: int) -> tuple[int, int] | tuple[()]:
+    """How many of how many measurements a finding is about. Empty if it is about none, or the only one."""
+    return (hits, measurements) if hits and measurements > 1 else ()
 
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -95,7 +95,7 @@ def pairs(busy_s: int) -> Result:
 def test_selftest_keeps_the_floor_that_compare_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that runs other tests is busy, and then a floor is not stored (test_usage)."""
     shell = Shell(tmp_path)
-    monkeypatch.setattr("mixmark.harness.judge.verdict.busy", lambda _: ())
+    monkeypatch.setattr("mixmark.harness.judge.rules.registered.disturbances", lambda *_: ())
     (shell.folder / "mixmark.toml").write_text("[adapter.acme]\nwork_s = 0.02\n")
     done = shell("selftest", "--suite", "null", "--adapter", ACME, "--tier", "smoke", "--json")
     assert done.returncode == 0, done.stderr

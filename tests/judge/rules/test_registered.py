@@ -10,11 +10,11 @@ import pytest
 from mixmark.harness.contracts.schema import Failure, Finding, Result
 from mixmark.harness.judge import findings
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.findings import declare, found, note, voided, warning, words
+from mixmark.harness.judge.evidence import Evidence, Measurement
+from mixmark.harness.judge.findings import cause, declare, found, note, voided, warning, words
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.registered import Room
-from tests.judge.found import scored
+from tests.judge.found import not_none, scored
 from tests.judge.test_score import five
 
 
@@ -53,6 +53,21 @@ def test_a_rule_of_any_room_costs_the_rank_if_it_says_so(name: str) -> None:
     assert {words(each) for each in scored(told).unranked} == {"no rank for it"}
     assert scored(told).grade == "indicative"
     assert judge(told).findings[-1].code == "too_good", "the lightest rule"
+
+
+def test_what_a_rule_of_any_room_finds_much_of_disturbs() -> None:
+    @Room(1).record_rule(much=cause("{degrees:.0f} °C{share:share}"))
+    def cool(measured: Measurement) -> Iterator[Finding]:
+        if measured.record.route.suite == "llm":
+            yield found("cool.much", measured.key, degrees=60 + measured.record.run)
+
+    judged = judge(five())
+    assert (judged.verdict.word, [words(each) for each in judged.verdict.reasons]) == (
+        "disturbed",
+        ["65 °C (7 of 30 measurements)"],
+    )
+    assert "cool.much" in {each.code for each in not_none(judged.score).unranked}
+    assert not {each for each in judged.findings if each.is_much}
 
 
 def test_a_finding_is_about_what_it_voids() -> None:
