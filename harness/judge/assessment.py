@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema import Absent, Finding, Result, Tier
 from mixmark.harness.judge import score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
 from mixmark.harness.judge.evidence import Evidence, Measurement, gather
-from mixmark.harness.judge.findings import disturbs, voided, words
+from mixmark.harness.judge.findings import disturbs, is_much, voided, words
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.roofline import Ceiling
 from mixmark.harness.judge.rules import interference, registered
@@ -167,7 +167,7 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     evidence = _scored(evidence, doubts)
     seen = registered.findings("score", evidence)
     disturbances = registered.disturbances(evidence, seen)
-    findings = registered.ordered((*doubts, *(finding for finding in seen if not finding.is_much)))
+    findings = registered.ordered((*doubts, *(finding for finding in seen if not is_much(finding))))
     if evidence.score:
         much = (each for each in disturbances if disturbs(each) != "explains")
         costs = (*score.costs_of_rank(result, findings), *much)

@@ -130,6 +130,11 @@ def disturbs(finding: Finding) -> Disturbs:
     return CODES[finding.code].disturbs
 
 
+def is_much(finding: Finding) -> bool:
+    """Whether it is a reason of the verdict alone: the case `much` of its rule."""
+    return finding.code.endswith(".much")
+
+
 def voided(findings: Iterable[Finding]) -> frozenset[str]:
     """The keys of the records, and other things, that count for nothing by these findings."""
     return frozenset(finding.about for finding in findings if finding.voids)

@@ -203,11 +203,6 @@ class Finding(Fact):
         return self.code.partition(".")[0]
 
     @property
-    def is_much(self) -> bool:
-        """Whether it is a reason of the verdict alone: the case `much` of its rule."""
-        return self.code.endswith(".much")
-
-    @property
     def voids(self) -> bool:
         """Whether the record, phase or run that the finding is about does not count."""
         return self.severity in ("pending", "invalid")

@@ -11,7 +11,7 @@ from statistics import median
 
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
-from mixmark.harness.judge.findings import AGAIN, DOCTOR, cause, effect, explains, found, note, warning
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, cause, effect, explains, found, is_much, note, warning
 from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.score import SOLID_HALF_WIDTH, figures, widest
@@ -43,7 +43,7 @@ def disturbed_runs(evidence: Evidence) -> dict[str, Finding]:
     """
     much: dict[str, Finding] = {}
     for rule in (no_steal_time, no_foreign_load, no_quota_throttling):  # the last one is named first
-        much |= {finding.about: finding for finding in rule(evidence) if finding.is_much}
+        much |= {finding.about: finding for finding in rule(evidence) if is_much(finding)}
     whys: dict[str, Finding] = {}
     for phase in (phase.name for phase in evidence.result.phases if phase.purpose == "mixed"):
         for measured in (each for each in evidence.measured if each.record.phase == phase and each.disturbed):

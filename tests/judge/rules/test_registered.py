@@ -11,7 +11,7 @@ from mixmark.harness.contracts.schema import Failure, Finding, Result
 from mixmark.harness.judge import findings
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import Evidence, Measurement
-from mixmark.harness.judge.findings import cause, declare, found, note, voided, warning, words
+from mixmark.harness.judge.findings import cause, declare, found, is_much, note, voided, warning, words
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.rules.registered import Room
 from tests.judge.found import not_none, scored
@@ -67,7 +67,7 @@ def test_what_a_rule_of_any_room_finds_much_of_disturbs() -> None:
         ["65 °C (7 of 30 measurements)"],
     )
     assert "cool.much" in {each.code for each in not_none(judged.score).unranked}
-    assert not {each for each in judged.findings if each.is_much}
+    assert not {each for each in judged.findings if is_much(each)}
 
 
 def test_a_finding_is_about_what_it_voids() -> None:
