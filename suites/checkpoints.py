@@ -24,7 +24,7 @@ import numpy.typing as npt
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Spec, Weights
 from mixmark.harness.contracts.text import plain
-from mixmark.suites.weights import Floats, check_buffer
+from mixmark.suites.weights import Floats, Named, check_buffer
 
 COMPLETE = "download it again, and compare its size with the original's"
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16}
@@ -88,7 +88,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Named):
     """The weights that `checkpoint` returns."""
 
     specs: Mapping[str, Spec]
@@ -99,12 +99,6 @@ class Checkpoint:
     def unused(self) -> Sequence[str]:
         """The tensors that the suite's network does not have."""
         return sorted(self.tensors.keys() - self.specs.keys())
-
-    def names(self) -> Sequence[str]:
-        return list(self.specs)
-
-    def spec(self, name: str) -> Spec:
-        return self.specs[name]
 
     def read(self, name: str, into: Floats) -> None:
         """Fills `into`; raises ValueError if it is not C-contiguous float32 of the tensor's shape."""

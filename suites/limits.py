@@ -8,6 +8,7 @@ a p90 needs 64 feeds, a p99 would need 662.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -59,16 +60,12 @@ def unexplained_variance(output: Array, reference: Array, centre: Array | float)
     return np.asarray((error * error).mean(1) / (spread * spread).mean(1))
 
 
-def own_limits(**limits: int) -> LatencyLimits:
-    """Mixmark's limits, at p90; the keywords are the fields of LatencyLimits, in ns."""
-    return LatencyLimits(percentile=0.9, source=OWN, **limits)
+own_limits = partial(LatencyLimits, percentile=0.9, source=OWN)
+"""Mixmark's limits, at p90; the keywords are the fields of LatencyLimits, in ns."""
+mlperf_limits = partial(LatencyLimits, percentile=0.99, source=MLPERF)
+"""MLPerf Inference's limits, at p99; the keywords are the fields of LatencyLimits, in ns."""
 
 
 def tier_limits(edge: LatencyLimits, server: LatencyLimits) -> Mapping[str, LatencyLimits]:
     """The limits by the tier: smoke has those of edge."""
     return {"smoke": edge, "edge": edge, "server": server}
-
-
-def mlperf_limits(**limits: int) -> LatencyLimits:
-    """MLPerf Inference's limits, at p99; the keywords are the fields of LatencyLimits, in ns."""
-    return LatencyLimits(percentile=0.99, source=MLPERF, **limits)

@@ -120,8 +120,20 @@ Fill = float | Draw
 """How a tensor is filled: with a constant or with a draw."""
 
 
+class Named:
+    """Weights whose names and shapes are known before they are read."""
+
+    specs: Mapping[str, Spec]
+
+    def names(self) -> Sequence[str]:
+        return list(self.specs)
+
+    def spec(self, name: str) -> Spec:
+        return self.specs[name]
+
+
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(Named):
     """Weights of a class from a counter-based generator keyed by suite, tensor name and seed.
 
     The bits are equal on every platform and with every number of threads. rule: returns how a tensor of a name and a
@@ -134,12 +146,6 @@ class Synthetic:
     weight_class: WeightClass
     seed: int = 0
     threads: int = field(default_factory=cpus.count)
-
-    def names(self) -> Sequence[str]:
-        return list(self.specs)
-
-    def spec(self, name: str) -> Spec:
-        return self.specs[name]
 
     def read(self, name: str, into: Floats) -> None:
         """Fills `into`; raises ValueError if it is not C-contiguous float32 of the tensor's shape."""
