@@ -22,9 +22,10 @@ class Estimate:
     estimate: float
     low: float | None = None
     high: float | None = None
-    kind: Literal["interval", "bracket"] = "interval"
-    """`interval`: the 95 % confidence interval. `bracket`: the window was too short for a point estimate; the value is
-    between `low` and `high`, and the estimate is `low`."""
+    kind: Literal["interval", "window", "bracket"] = "interval"
+    """`interval`: the 95 % confidence interval. `window`: of one window, and another run may differ by more.
+    `bracket`: the window was too short for a point estimate; the value is between `low` and `high`, and the estimate is
+    `low`."""
     reason: Reason | None = None
     """Why no interval is known, or what the interval leaves out."""
 
@@ -40,12 +41,16 @@ class Estimate:
         return self.kind == "bracket"
 
     @property
+    def is_of_window(self) -> bool:
+        return self.kind == "window"
+
+    @property
     def half_width(self) -> float | None:
-        """Half the interval's width as a fraction of the estimate: 0.02 is ± 2 %. None if no interval is known, or the
-        estimate is 0, of which nothing is a fraction."""
+        """The longer side of the interval as a fraction of the estimate: 0.02 is ± 2 %. None if no interval is known,
+        or the estimate is 0, of which nothing is a fraction."""
         if self.low is None or self.high is None or self.is_bracket or not self.estimate:
             return None
-        return (self.high - self.low) / 2 / self.estimate
+        return max(self.high - self.estimate, self.estimate - self.low) / self.estimate
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -9,14 +9,16 @@ carried. A run on this machine alone has one host, whose name is empty.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.figures import Estimate, figure
+from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import (
     Completions,
     Conditions,
@@ -26,6 +28,7 @@ from mixmark.harness.contracts.schema import (
     Int64s,
     Mix,
     Phase,
+    Placement,
     Record,
     Result,
     ServiceLimits,
@@ -34,13 +37,16 @@ from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.findings import declare, found, invalid, warning
 from mixmark.harness.judge.statistics.intervals import (
+    CONFIDENCE,
     FEWEST_BLOCKS,
     MOST_BLOCKS,
+    WIDEST,
     Stretch,
     can_judge_steadiness,
     mean_interval,
     other_level,
     ratio_interval,
+    student_t,
 )
 from mixmark.harness.judge.statistics.timestamps import (
     Floats,
@@ -123,8 +129,11 @@ def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...
 HOUR_NS = 3_600_000_000_000
 HOUR_S, KWH_J = 3600, 3_600_000
 """The length of an hour in seconds, and a kilowatt-hour in joules."""
+FEWEST_FEEDS = 6  # of a record whose pace within a window is seen
 LARGEST_SURPLUS = 0.02
 """By how much a score may be too low because its window ended with work that no mix counts."""
+UNLIKE = 0.001
+"""By how much unlike devices do less than their plan, because feeds are whole."""
 
 
 declare(
@@ -184,6 +193,9 @@ class ScoredRun:
     surplus: float
     """The fraction of the window's work that no mix counts. It is the lead of suites over the least advanced one, and
     the work on feeds under way at the end. The dual values of the plan weigh the work."""
+    most: float = field(metadata=RAW)
+    """The factor by which a longer window of the same pace may show more: 1 / (1 − surplus), and UNLIKE more on several
+    devices."""
     problems: tuple[Finding, ...]
     """Why this run has no score."""
     disturbed: Finding | None = None
@@ -236,6 +248,17 @@ class _Counted:
         begin, end, edges = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times)
         return finished_by(edges, begin, end, units)
 
+    def taken_ns(self, edges_ns: Int64s) -> Floats:
+        """[edges], the time of its feeds by each edge; feeds in flight at once count each."""
+        times_ns = edges_ns, steps_begin_ns(self.completions), self.completions.yielded_ns
+        edges, begin, end = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times_ns)
+        return finished_by(edges, begin, end, end - begin)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it has enough feeds to show how its pace varies."""
+        return len(self.completions) >= FEWEST_FEEDS
+
 
 def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> ScoredRun | None:
     """What a phase of the mix did. None if nothing of it was recorded."""
@@ -250,17 +273,29 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     suites = tuple(_progress(suite, mix, counted, begin_ns, end_ns) for suite in mix.units)
     bound_ns = clock_bound_ns(result, phase.name)
     begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # holds all work whose timestamps lie in the window
-    edges_ns = _edges(counted, begin_ns, end_ns)
-    mixes_in = _pace(mix, counted, edges_ns)
-    known = can_judge_steadiness(mixes_in)
-    stretch = other_level(mixes_in) if known else None
+    assert phase.placement is not None  # a mixed phase has a plan
+    seen = [each for each in counted if each.is_seen]
+    edges_ns = _edges(seen, begin_ns, end_ns)
+    paces = _paces(counted, phase.placement.device_prices, edges_ns)
+    pace = np.asarray(sum(paces, np.zeros(len(edges_ns) - 1)))
+    known = can_judge_steadiness(pace)
+    stretch = other_level(pace) if known else None
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(progress.mixes for progress in suites)
-    pace_interval = energy_interval = None
+    surplus = _surplus(suites, mix, phase.placement)
+    several = len({record.route.device for record in records}) > 1
+    most = (1 + UNLIKE * several) / (1 - surplus) if surplus <= LARGEST_SURPLUS else math.inf
+    kind: Literal["interval", "window"] = "window"
+    of_time = of_joules = None
     if known and stretch is None and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
-        pace_interval = mean_interval(mixes_in)
-        energy_interval = ratio_interval(mixes_in, joules) if joules is not None else None
+        parts = ((each, own.sum() / pace.sum()) for each, own in zip(counted, paces, strict=True) if not each.is_seen)
+        besides = [_unseen(each, part, seen, (begin_ns, end_ns)) for each, part in parts if part]
+        if result.noise_floor is not None and result.noise_floor.tier == result.tier:
+            besides.append(result.noise_floor.fraction)
+            kind = "interval"
+        of_time = _with(mean_interval(pace), besides)
+        of_joules = _with(ratio_interval(pace, joules), besides) if joules is not None else None
     return ScoredRun(
         phase=phase.name,
         begin_ns=begin_ns,
@@ -271,17 +306,17 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         stretch=stretch,
         suites=suites,
         total=total,
-        mixes_per_hour=_figure(mixes * HOUR_NS / (end_ns - begin_ns), pace_interval),
-        mixes_per_kwh=None if total.joules is None else _figure(mixes * KWH_J / total.joules, energy_interval),
-        surplus=_surplus(suites, mix, phase),
+        mixes_per_hour=_figure(mixes * HOUR_NS / (end_ns - begin_ns), of_time, most, kind),
+        mixes_per_kwh=None if total.joules is None else _figure(mixes * KWH_J / total.joules, of_joules, most, kind),
+        surplus=surplus,
+        most=most,
         problems=tuple(_problems(phase.name, suites, records, doubts)),
     )
 
 
-def _surplus(suites: Sequence[SuiteProgress], mix: Mix, phase: Phase) -> float:
+def _surplus(suites: Sequence[SuiteProgress], mix: Mix, plan: Placement) -> float:
     """1: a suite has no unit that counts."""
-    assert phase.placement is not None  # a mixed phase has a plan
-    prices = phase.placement.suite_prices
+    prices = plan.suite_prices
     worth = sum(each.mixes_begun * mix.units[each.suite] * prices.get(each.suite, 0.0) for each in suites)
     total = sum(units * prices.get(suite, 0.0) for suite, units in mix.units.items())
     mixes = min(each.mixes for each in suites)
@@ -335,29 +370,67 @@ def _counted(record: Record, mix: Mix) -> _Counted | None:
     return _Counted(record, record.completions, in_time(record.completions, limits) & record.audited)
 
 
-def _edges(counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
+def _edges(seen: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     """[blocks + 1], the edges of equal blocks of the window: as many as tell whether it is steady, else one.
 
-    Blocks are at least as long as the median feed of every record: more would be invented evidence.
+    Blocks are at least as long as the median feed of every record whose pace is seen: more would be invented evidence.
     """
     feeds_ns = [
-        np.median(each.completions.yielded_ns[each.completions.ends - 1] - each.completions.issued_ns)
-        for each in counted
+        np.median(each.completions.yielded_ns[each.completions.ends - 1] - each.completions.issued_ns) for each in seen
     ]
-    fitting = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns)))
+    fitting = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns))) if seen else 0
     blocks = fitting if fitting >= FEWEST_BLOCKS else 1
     return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
 
 
-def _pace(mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:
-    by_suite = [_mixes_by_block(suite, mix, counted, edges_ns) for suite in mix.units]
-    return np.asarray(np.stack(by_suite, axis=1).mean(axis=1))
+def _paces(counted: Sequence[_Counted], prices: Mapping[str, float], edges_ns: Int64s) -> list[Floats]:
+    """[blocks] of each record: what it did in each block in the seconds that it takes at its own rate over the phase,
+    valued by the dual value of its device.
+
+    So a device that changes from one suite to another keeps its pace. A block of mixes would count the change as noise.
+    A record of few feeds counts with the time that these took: its rate is the mean of too little to show a pace.
+    """
+    took_ns = device_time_ns([each.record for each in counted])
+    paces = []
+    for each in counted:
+        done = each.completions
+        part = each.finished(edges_ns) / max(1, int(done.units[each.marks_kept].sum()))
+        if not each.is_seen:
+            part = each.taken_ns(edges_ns) / max(1, (done.yielded_ns - steps_begin_ns(done)).sum())
+        paces.append(prices.get(each.record.route.device, 0.0) * took_ns[each.record.key] / 1e9 * np.diff(part))
+    return paces
 
 
-def _mixes_by_block(suite: str, mix: Mix, counted: Sequence[_Counted], edges_ns: Int64s) -> Floats:
-    """[blocks], the mixes of one suite in each block."""
-    finished = [each.finished(edges_ns) for each in counted if each.record.route.suite == suite]
-    return np.asarray(np.diff(sum(finished, np.zeros(len(edges_ns)))) / mix.units[suite])
+def _unseen(of: _Counted, part: float, seen: Sequence[_Counted], window_ns: tuple[int, int]) -> float | None:
+    """How far the pace of a record of few feeds may move the pace of the window: such a record shows no pace but its
+    mean. It is taken to vary as the other records do at most, over stretches as long as its feeds.
+
+    part: its part of the work. None if the window has no two such stretches.
+    """
+    done = of.completions
+    feeds_ns = done.yielded_ns[done.ends - 1] - done.issued_ns
+    count = int((window_ns[1] - window_ns[0]) // max(1, feeds_ns.mean()))
+    if count < 2 or not seen:
+        return None
+    edges_ns = np.linspace(*window_ns, count + 1).round().astype(np.int64)
+    varies = max(_variation(each, edges_ns) for each in seen)
+    return part * float(student_t(count - 1, CONFIDENCE)) * varies / math.sqrt(len(done))
+
+
+def _variation(of: _Counted, edges_ns: Int64s) -> float:
+    """The standard deviation of the rate of a record between these edges, over its mean."""
+    took_ns = np.diff(of.taken_ns(edges_ns))
+    rates = np.diff(of.finished(edges_ns))[took_ns > 0] / took_ns[took_ns > 0]
+    return float(rates.std(ddof=1) / rates.mean()) if len(rates) > 1 else math.inf
+
+
+def _with(around: Estimate | None, besides: Sequence[float | None]) -> float | None:
+    """The half-width of an interval with others that are independent, in squares. None if one is not known, or all
+    together exceed WIDEST."""
+    widths = [None if around is None else around.half_width, *besides]
+    known = [width for width in widths if width is not None]
+    half = math.hypot(*known)
+    return half if len(known) == len(widths) and half <= WIDEST else None
 
 
 def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> SuiteProgress:
@@ -430,13 +503,8 @@ def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Recor
     return found("mix_complete.no_unit", **suite)
 
 
-def _figure(estimate: float, around: Estimate | None) -> Estimate:
-    """The estimate with the relative interval of the pace.
-
-    The pace is the mean progress of all suites, in mixes. The harness keeps the suites in proportion, so the least
-    advanced one scatters with the machine's speed as their mean does. The mean lacks the noise of single feeds.
-    """
-    if around is None:
+def _figure(estimate: float, half: float | None, most: float, kind: Literal["interval", "window"]) -> Estimate:
+    """Without an interval if the surplus is too large for one."""
+    if half is None or most == math.inf:
         return Estimate(estimate)
-    low, high = around.ends
-    return Estimate(estimate, estimate * low / around.estimate, estimate * high / around.estimate)
+    return Estimate(estimate, estimate * (1 - half), estimate * most * (1 + half), kind)

@@ -363,16 +363,24 @@ def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
 
 
 def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Estimate]) -> Estimate | None:
-    """The geometric mean of the runs with its interval. If a window ended with too much work that no mix counts, the
-    bounds of what longer windows would give. figures: one for each run, or none."""
+    """The geometric mean of the runs with its interval, whose high end adds the surplus of each window: all windows end
+    with about the same, so their scatter does not show it. One run has the interval of its window. If a window ended
+    with too much work that no mix counts, the bounds of what longer windows would give. figures: one for each run, or
+    none."""
     if not figures or min(figure.estimate for figure in figures) <= 0:  # a run without any mix has no logarithm
         return None
+    if any(run.surplus > LARGEST_SURPLUS for run in runs):
+        pairs = zip(figures, runs, strict=True)
+        most = [each.estimate * run.most_per_hour / run.mixes_per_hour.estimate for each, run in pairs]
+        low = min(figure.estimate for figure in figures)
+        return Estimate(low, low, max(most), kind="bracket")
+    if len(runs) == 1:
+        return figures[0]
     over = over_runs([figure.estimate for figure in figures])
-    if all(run.surplus <= LARGEST_SURPLUS for run in runs):
+    above = over_runs([each.estimate * run.most for each, run in zip(figures, runs, strict=True)])
+    if over is None or above is None or over.low is None or above.high is None:
         return over
-    most = [f.estimate * run.most_per_hour / run.mixes_per_hour.estimate for f, run in zip(figures, runs, strict=True)]
-    low = min(figure.estimate for figure in figures)
-    return Estimate(low, low, max(most), kind="bracket")
+    return replace(over, high=above.high)
 
 
 def _words(figure: Estimate | None, per: str) -> str:

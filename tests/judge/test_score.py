@@ -389,7 +389,7 @@ def of_runs(step: int) -> Score:
 
 
 def test_runs_that_differ_have_no_rank() -> None:
-    for step, grade, reached_pct, wanted_pct in ((1, "ranked", 2.1, 2), (3, "indicative", 5.4, 5)):
+    for step, grade, reached_pct, wanted_pct in ((1, "ranked", 2.5, 2), (3, "indicative", 6.1, 5)):
         found = of_runs(step)
         code, _, values = facts(found.missing[-1])
         assert (found.grade, code, round(values["reached_pct"], 1)) == (grade, "score_graded.half_width", reached_pct)

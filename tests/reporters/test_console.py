@@ -47,7 +47,7 @@ def test_the_sentence_says_what_the_machine_does(measured: Result) -> None:
     shown = summary(judge(measured))
     assert shown.sentence == (
         "This machine does one edge mix (200 LLM tokens, 1 images drawn, 40,000 recommendations, "
-        "1,000 pictures classified) in 4.22 s and takes 2.53 kJ for it."
+        "1,000 pictures classified) in 4.22 s (± 0.8 % in this window) and takes 2.53 kJ for it."
     )
 
 
@@ -55,9 +55,9 @@ def test_the_score_is_compared_with_references_of_the_same_mix(measured: Result)
     of_another_mix = OTHER.model_copy(update={"mix": "edge-8"})
     shown = summary(judge(measured, (of_another_mix, OTHER)))
     own, other = shown.standing
-    assert own == ("this machine", "852", "1,420", "")
+    assert own == ("this machine", "852 ± 0.8 %", "1,420 ± 0.8 %", "")
     beside = "this one does about 2.37 × (official, 2026-10-02"
-    assert other == ("Acme box", "360", "900", f"{beside})"), "one run has no interval"
+    assert other == ("Acme box", "360", "900", f"{beside})"), "another run may differ"
     narrower = OTHER.model_copy(update={"boundary": "node", "weight_class": 8})
     shown = summary(judge(measured, (narrower,)))
     assert shown.standing[1][2:] == ("–", f"{beside}, 8-bit weights)"), "boundaries are never compared"

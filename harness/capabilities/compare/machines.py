@@ -249,8 +249,12 @@ def _of_mixes(a: Side, b: Side, which: str) -> Estimate | Reason:
         return f"energy boundary: {a.score.boundary} and {b.score.boundary}; only equal boundaries are compared"
     ratio = second.ratio(first)
     ends = ((a, first, a.score), (b, second, b.score))
-    if lacking := [f"{side.label} is {score.grade}" for side, value, score in ends if value.half_width is None]:
-        ratio = replace(ratio, reason=f"{' and '.join(lacking)}, without an interval")
+    if lacking := [
+        f"{side.label} is {score.grade}"
+        for side, value, score in ends
+        if value.half_width is None or value.is_of_window
+    ]:
+        ratio = Estimate(ratio.estimate, reason=f"{' and '.join(lacking)}, without an interval of several runs")
     return _doubted(ratio, a, b)
 
 

@@ -239,7 +239,8 @@ def speed_stable(evidence: Evidence) -> Iterator[Finding]:
         if drift > max(DRIFT, scatter):
             yield found("speed_stable", device, adapter=adapter, precision=precision, drift=drift, unit=unit)
             most = max(most, drift)
-    if most > MUCH_DRIFT and ((known := widest(*figures(evidence.runs)[:2])) is None or known > SOLID_HALF_WIDTH):
+    known = widest(*figures(evidence.runs)[:2]) if len(evidence.runs) > 1 else None
+    if most > MUCH_DRIFT and (known is None or known > SOLID_HALF_WIDTH):
         yield found("speed_stable.much", drift=most)
 
 

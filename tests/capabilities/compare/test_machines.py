@@ -171,7 +171,7 @@ def in_eight_bits(whole: Result) -> Result:
 def test_an_indicative_score_has_a_speed_and_no_interval() -> None:
     found = beside(one_run(WATTS_AT_THE_WALL, runs=3), one_run(WATTS_AT_THE_WALL))
     assert found.mixes_per_hour[1] is not None and found.mixes_per_hour[1].low is None
-    assert found.mixes_per_hour[1].reason == "B is indicative, without an interval"
+    assert found.mixes_per_hour[1].reason == "B is indicative, without an interval of several runs"
 
 
 @pytest.mark.parametrize("what", ["mix", "version", "weights", "boundary", "no meter", "no score"])

@@ -1,0 +1,44 @@
+"""The interval of TX on machines of known speed, by the dispatcher and the figures of a real run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench import intervals
+from mixmark.harness.judge import mixed_run
+from mixmark.harness.judge.score import figures
+from tests.judge.found import not_none
+
+
+@pytest.mark.parametrize("speeds", [(1.0,), (1.0, 3.0)])
+def test_runs_of_constant_speed_are_as_uncertain_as_their_surplus(
+    speeds: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All runs end with about the same surplus, so neither the blocks of one nor the scatter of several show it."""
+    monkeypatch.setattr(intervals, "FEED_NOISE", 0.0)
+    run, truth = intervals.run(speeds, {}, np.random.default_rng(1))
+    most = (1 + 0.001 * (len(speeds) > 1)) / (1 - run.surplus)
+    assert 0.003 < run.surplus <= 0.005 and run.of_suite("llm").feeds == (2 if len(speeds) == 1 else 6)
+    for runs, kind in (([run], "window"), ([run] * 3, "interval")):
+        tx = not_none(figures(runs)[0])
+        assert (tx.low, tx.high) == pytest.approx((tx.estimate, tx.estimate * most), rel=1e-3)
+        assert (tx.kind, tx.half_width) == (kind, pytest.approx(most - 1, rel=0.1))
+        assert tx.ends[0] < truth < tx.ends[1] and truth > tx.estimate * 1.003
+
+
+def test_the_feeds_of_a_suite_with_few_vary_as_the_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two outputs of llm show no pace of their own. With a self-test of the machine its floor is added in squares."""
+
+    def half(fewest: int, floor: float | None = None) -> float:
+        monkeypatch.setattr(mixed_run, "FEWEST_FEEDS", fewest)
+        random = np.random.default_rng(5)
+        run, _ = intervals.run((1.0,), {"npu:0": intervals.wandering(0.01, 2, random)}, random, floor)
+        assert run.mixes_per_hour.kind == ("window" if floor is None else "interval")
+        return 1 - not_none(run.mixes_per_hour.low) / run.mixes_per_hour.estimate
+
+    seen, imputed, with_floor = half(1), half(6), half(6, 0.03)
+    assert (seen, imputed, with_floor) == pytest.approx((0.00305, 0.00353, np.hypot(imputed, 0.03)), rel=5e-3)
+    assert intervals.run((1.0,), {}, np.random.default_rng(1))[0].mixes_per_hour.low is not None
+    monkeypatch.setattr(mixed_run, "FEWEST_FEEDS", 1000)
+    assert intervals.run((1.0,), {}, np.random.default_rng(1))[0].mixes_per_hour.low is None, "none shows a pace"
