@@ -23,7 +23,7 @@ def test_runs_of_constant_speed_are_as_uncertain_as_their_surplus(
     for runs, kind in (([run], "window"), ([run] * 3, "interval")):
         tx = not_none(figures(runs)[0])
         assert (tx.low, tx.high) == pytest.approx((tx.estimate, tx.estimate * most), rel=1e-3)
-        assert (tx.kind, tx.half_width) == (kind, pytest.approx(most - 1, rel=0.1))
+        assert tx.kind == kind and tx.half_width == pytest.approx(most - 1, rel=0.1)
         assert tx.ends[0] < truth < tx.ends[1] and truth > tx.estimate * 1.003
 
 
