@@ -145,7 +145,7 @@ def does(mix: Mix, unit_words: Mapping[str, str], mixes_per_hour: Estimate, mixe
     tier = f"{mix.tier} mix" if mix.frozen else f"mix {figures.name(mix.name)}"
     speed = figures.duration(HOUR_NS / mixes_per_hour.estimate)
     if half := figures.within(mixes_per_hour):
-        speed += f" ({half} in this window)" if mixes_per_hour.is_of_window else f" ({half})"
+        speed += f" ({half} in this window)" if mixes_per_hour.kind == "window" else f" ({half})"
     if mixes_per_hour.is_bracket and mixes_per_hour.high is not None:
         speed = f"{figures.duration(HOUR_NS / mixes_per_hour.high)} to {speed}"
     return f"does one {tier} ({work(mix, unit_words)}) in {speed}{joules}"
@@ -214,7 +214,7 @@ def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
         rows.append((other.mixes_per_hour.estimate, (*cells, beside)))
     if (limit := assessment.hardware_limit_per_hour) is not None:
         reached = f"{figures.whole_percent(own.estimate / limit)} of it reached"
-        if figures.within(own) and not own.is_of_window and own.low is not None and own.high is not None:
+        if figures.within(own) and own.kind == "interval" and own.low is not None and own.high is not None:
             reached += f" ({figures.whole_percent(own.low / limit)} to {figures.whole_percent(own.high / limit)})"
         rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
     for section, own_figures in experiments.shown(assessment):
@@ -241,7 +241,7 @@ def _nearest(assessment: Assessment, found: Score, mixes_per_hour: float) -> lis
 def _beside(own: Estimate, other: Estimate, proven: bool) -> str:
     """How this machine's mixes per hour stand to another's. proven: whether nothing disturbed them."""
     ratio = significant(own.estimate / other.estimate)
-    if not proven or None in (own.half_width, other.half_width) or own.is_of_window:
+    if not proven or None in (own.half_width, other.half_width) or own.kind == "window":
         return f"this one does about {ratio} ×"
     if own.ends[0] > other.ends[1] or own.ends[1] < other.ends[0]:
         return f"this one is {'faster' if own.ends[0] > other.ends[1] else 'slower'}: {ratio} ×"

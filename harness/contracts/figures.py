@@ -41,10 +41,6 @@ class Estimate:
         return self.kind == "bracket"
 
     @property
-    def is_of_window(self) -> bool:
-        return self.kind == "window"
-
-    @property
     def half_width(self) -> float | None:
         """The longer side of the interval as a fraction of the estimate: 0.02 is ± 2 %. None if no interval is known,
         or the estimate is 0, of which nothing is a fraction."""

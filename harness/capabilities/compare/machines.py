@@ -252,7 +252,7 @@ def _of_mixes(a: Side, b: Side, which: str) -> Estimate | Reason:
     if lacking := [
         f"{side.label} is {score.grade}"
         for side, value, score in ends
-        if value.half_width is None or value.is_of_window
+        if value.half_width is None or value.kind == "window"
     ]:
         ratio = Estimate(ratio.estimate, reason=f"{' and '.join(lacking)}, without an interval of several runs")
     return _doubted(ratio, a, b)
