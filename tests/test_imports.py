@@ -43,6 +43,7 @@ HEAVY = {
     "onnxruntime",
     "openvino",
     "llama_cpp",
+    "jax",
     "onnx",
     "onnxscript",
     "onnx_ir",

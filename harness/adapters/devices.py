@@ -5,7 +5,8 @@ Runs, meters and watchers identify a GPU by its id: the vendor's UUID, which the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -104,6 +105,30 @@ def pci_address(card: str) -> str:
     """The PCI address of a card of Linux's graphics drivers, such as `card0`; empty if it has none."""
     device = Path("/sys/class/drm", card, "device")
     return device.resolve().name if device.exists() else ""
+
+
+def nvidia_gpus(precisions: tuple[Precision, ...]) -> Iterator[Device]:
+    """The CUDA devices that this process may use, listed through NVML, which claims no device memory."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return  # the build is for CUDA, but the machine has no driver
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = pynvml.nvmlDeviceGetUUID(handle)
+        if visible == [""] or str(index) in visible or uuid in visible:
+            yield Device(
+                id=f"gpu:{uuid}",
+                kind="gpu",
+                name=pynvml.nvmlDeviceGetName(handle),
+                memory_pool=f"gpu:{uuid}",
+                memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
+                precisions=precisions,
+            )
+    pynvml.nvmlShutdown()
 
 
 def _nvidia_uuid(pci_address: str) -> str:

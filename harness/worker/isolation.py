@@ -24,7 +24,7 @@ from mixmark.harness.worker.sealed import SealedCode
 NEEDED = """
     numpy pydantic pydantic_core annotated_types typing_extensions typing_inspection psutil safetensors scipy
     torch sympy mpmath networkx jinja2 markupsafe fsspec filelock triton nvidia platformdirs
-    onnx onnxruntime openvino
+    onnx onnxruntime openvino jax
 """
 """The packages whose folders an isolated process may import from."""
 VARIABLES = """

@@ -39,6 +39,7 @@ def test_a_row_names_routes_that_there_are_and_whether_they_were_run(name: str) 
     run_here = {
         "x86 processors": "run, ",
         "NVIDIA, by CUDA": "run, for 15 minutes ",
+        "NVIDIA, by jax": "run, for four minutes ",
         "by WebGPU": "run on a software device",
     }
     expected = next((words for part, words in run_here.items() if part in name), "never run")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mixmark.harness.adapters.devices import Place, cpu, gpu_id, pci_address
+from mixmark.harness.adapters.devices import Place, cpu, gpu_id, nvidia_gpus, pci_address
 from mixmark.harness.contracts.errors import PluginError, UsageError
 from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Device, Precision
 from mixmark.harness.plugins import install
@@ -125,7 +125,7 @@ def provider_devices(library: str = "") -> Iterator[ProviderDevice]:
     if not any(place.device.id == HOST_PROCESSOR for place in plugged):
         yield ProviderDevice(_with_low_bits(cpu(("fp32",)), CPU), CPU)
     available, reached = runtime.get_available_providers(), {place.name for place in plugged}
-    by_cuda = list(_cuda_devices()) if CUDA in available else []
+    by_cuda = list(nvidia_gpus(HALF)) if CUDA in available else []
     yield from (ProviderDevice(_with_low_bits(device, CUDA), CUDA) for device in by_cuda)
     yield from (place for place in plugged if place.device.id not in {device.id for device in by_cuda})
     for provider, kind in OTHERS.items():
@@ -213,30 +213,6 @@ def _adds_in_fp16(runtime: Any, found: Any) -> bool:
     except Exception:  # onnxruntime's errors have no common class
         return False
     return bool((total == 2).all())
-
-
-def _cuda_devices() -> Iterator[Device]:
-    """The CUDA devices, listed through NVML, which claims no device memory."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return  # the build is for CUDA, but the machine has no driver
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        uuid = pynvml.nvmlDeviceGetUUID(handle)
-        if visible == [""] or str(index) in visible or uuid in visible:
-            yield Device(
-                id=f"gpu:{uuid}",
-                kind="gpu",
-                name=pynvml.nvmlDeviceGetName(handle),
-                memory_pool=f"gpu:{uuid}",
-                memory_bytes=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
-                precisions=HALF,
-            )
-    pynvml.nvmlShutdown()
 
 
 def import_runtime() -> Any:

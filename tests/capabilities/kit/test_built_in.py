@@ -16,7 +16,7 @@ from tests.marks import sweep
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-ADAPTERS = [each for each in ("onnxruntime", "torch", "openvino", "llamacpp") if each in BUILT_IN["adapters"]]
+ADAPTERS = [each for each in ("onnxruntime", "torch", "openvino", "jax", "llamacpp") if each in BUILT_IN["adapters"]]
 
 
 @pytest.mark.parametrize("name", sweep(*ADAPTERS))
@@ -29,6 +29,9 @@ def test_the_kit_finds_nothing_in_what_is_built_in(name: str, tmp_path: Path, mo
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
+    if name == "jax":
+        pytest.importorskip("jax", reason="jax is not installed: pip install -e '.[jax]'")
+        Path("mixmark.toml").write_text('[adapter.jax]\ncpu = "8"\n')  # eight virtual devices
     report = check_adapter(name)
     open_here = {verdict.check: verdict.state for verdict in report.verdicts if verdict.state != "passed"}
     assert open_here in ({}, {"devices_work_at_once": "not checked"}), str(report)
