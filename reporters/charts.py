@@ -1,9 +1,7 @@
 """Draws charts as inline SVG: numbers in, markup out. Colours and type belong to the style sheet of the page.
 
-There are two kinds. A chart (`over_time`, `over_percent`, `distribution`) keeps its proportions, picks the unit of its
-time axis, and has a title and a description for screen readers. A strip (`lane`, `curve`, `bar`) has no text:
-the page stretches it to the width of its place and writes its labels beside it. Names and units may come from any file,
-so `Markup.format` escapes them.
+A chart keeps its proportions, picks the unit of its time axis, and has a title and a description for screen readers.
+Names and units may come from any file, so `Markup.format` escapes them.
 """
 
 from __future__ import annotations
@@ -28,11 +26,7 @@ FLOOR, TOP = HEIGHT - BOTTOM, 2 * ROW  # px: the ends of the vertical axis of `o
 LETTER = 6.2  # px: slightly more than the width of a letter in the style sheet's 11 px type
 FEWEST = 20  # values of a histogram: bins of two or three values show nothing
 MOST_BINS = 48
-HUES = 6  # colours of suites in the style sheet
 LOGARITHMIC_FROM = 20  # the ratio of the largest to the smallest value from which an axis is logarithmic
-LANE = 100  # the height of a strip of a device: 1 for each percent of its time
-ACROSS = 1000  # the width of a strip of power or of a rate
-HATCH = 20  # the distance of the slats of a hatched bar
 HEADROOM = 1.08  # the end of a vertical axis, as a multiple of the largest value
 NARROWEST = (
     0.01  # the least span of an axis as a fraction of the largest value: noise of 1 ns would fill a narrower one
@@ -80,91 +74,6 @@ def decades(low: float, high: float) -> list[float]:
     return [value for value in values if low <= value <= high]
 
 
-def lane(columns: Floats, window: tuple[float, ...]) -> Markup:
-    """A strip of a device over time: the fractions of the suites fill each column of time from the bottom.
-
-    columns: [suites, columns], fractions that add up to at most 1. window: the edges of the part that counts, as
-    fractions of the width. Equal neighbouring columns become one rectangle, so that many feeds make no large page.
-    """
-    count = columns.shape[1]
-    tops = np.round(LANE * (1 - np.cumsum(columns, axis=0))).astype(int)
-    floors = np.concatenate((np.full((1, count), LANE), tops[:-1]))
-    body = Markup("")
-    for hue, (top, floor) in enumerate(zip(tops, floors, strict=True)):
-        starts = np.flatnonzero(np.concatenate(([True], (np.diff(top) != 0) | (np.diff(floor) != 0))))
-        stops = [*starts[1:].tolist(), count]
-        drawn = "".join(
-            f"M{start} {top[start]}h{stop - start}v{floor[start] - top[start]}h{start - stop}z"
-            for start, stop in zip(starts.tolist(), stops, strict=True)
-            if floor[start] > top[start]
-        )
-        if drawn:
-            body += Markup('<path class="{}" d="{}"/>').format(hue_of(hue), drawn)
-    return _strip(count, LANE, body + _outside(window, count, LANE))
-
-
-def curve(values: Floats, most: float, window: tuple[float, ...], mean: float | None, ticks: Iterable[float]) -> Markup:
-    """A strip of a quantity over time, as steps with holes where it is unknown (NaN). Its axis goes from 0 to most.
-
-    values: [blocks], evenly over the strip. mean: the mean of the window, drawn as a dotted line. ticks: the values of
-    horizontal lines.
-    """
-    tall = PixelAxis(0, most, LANE, 0)
-    step = ACROSS / len(values)
-    edges = [block * step for block in range(len(values) + 1)]
-    line, filled = _stairs(edges, [tall(value) for value in values.tolist()], LANE)
-    body = Markup('<path class="filled" d="{}"/>').format(filled)
-    body += _joined('<path class="grid" d="M0 {}H{}"/>', ((tall(value), ACROSS) for value in ticks))
-    body += Markup('<path class="power" d="{}"/>').format(line)
-    if mean is not None:
-        first, last = (round(edge * ACROSS) for edge in window)
-        body += Markup('<path class="overall" d="M{} {}H{}"/>').format(first, tall(mean), last)
-    return _strip(ACROSS, LANE, body + _outside(window, ACROSS, LANE))
-
-
-def bar(
-    value: float,
-    interval: tuple[float, float] | None,
-    limit: float | None,
-    most: float,
-    hue: int,
-    hatched: bool = False,
-) -> Markup:
-    """A strip with a bar from 0 to the value, a whisker of its interval below, and a line at the limit. Its axis goes
-    from 0 to most."""
-    wide = PixelAxis(0, most, 0, ACROSS)
-    end = wide(value)
-    slats = [(start, min(start + HATCH / 2, end)) for start in np.arange(0, end, HATCH)] if hatched else [(0, end)]
-    drawn = "".join(f"M{low:g} 2H{high:g}V12H{low:g}z" for low, high in slats)
-    body = Markup('<path class="{}" d="{}"/>').format(hue_of(hue), drawn)
-    if limit is not None and limit <= most:
-        body += Markup('<path class="limit" d="M{0} 0V14"/>').format(wide(limit))
-    if interval is not None:
-        low, high = map(wide, interval)
-        body += Markup('<path class="whisker" d="M{0} 16H{1}M{0} 13V19M{1} 13V19"/>').format(low, high)
-    return _strip(ACROSS, 20, body)
-
-
-def hue_of(number: int) -> str:
-    """The style sheet's class for the colour of a suite. Suites beyond the palette share the last colour."""
-    return f"hue{min(number, HUES - 1)}"
-
-
-def _outside(window: tuple[float, ...], width: int, height: int) -> Markup:
-    """A veil over the time outside of the window that counts, and a line at each edge of the window."""
-    begin, end = (round(edge * width, 1) for edge in window)
-    sides = [(left, right) for left, right in ((0.0, begin), (end, float(width))) if right - left > 0]
-    veil = _joined('<path class="veil" d="M{0} 0H{1}V{2}H{0}z"/>', ((*side, height) for side in sides))
-    inside = [(edge, height) for edge in (begin, end) if 0 < edge < width]
-    return veil + _joined('<path class="limit" d="M{} 0V{}"/>', inside)
-
-
-def _strip(width: int, height: int, body: Markup) -> Markup:
-    return Markup(
-        '<svg class="strip" aria-hidden="true" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
-    ).format(width, height, body)
-
-
 def over_time(
     key: str,
     title: str,
@@ -186,7 +95,7 @@ def over_time(
     tall = PixelAxis(0, max(high, mean_per_s, 1e-3) * HEADROOM, FLOOR, TOP)
     left, right = _left_margin(tall.ticks(5)), WIDTH - RIGHT
     wide = PixelAxis(0, edges_ns[-1] / time_ns, left, right)
-    line, filled = _stairs([wide(edge) for edge in edges_ns / time_ns], [tall(value) for value in per_s], FLOOR)
+    line, filled = stairs([wide(edge) for edge in edges_ns / time_ns], [tall(value) for value in per_s], FLOOR)
     overall = f"overall {text(mean_per_s)}"
     body, description = _across(tall, left), f"{len(per_s)} blocks, from {text(low)} to {text(high)}; {overall}"
     if stretch_ns:
@@ -202,27 +111,7 @@ def over_time(
     return _svg(key, title, f"{description}.", body)
 
 
-def over_percent(
-    key: str, title: str, points: Sequence[tuple[float, float]], unit: str, text: Callable[[float], str], across: str
-) -> Markup:
-    """A quantity over percentages: a dot for each point, joined by a line. The axis starts at zero.
-
-    points: at least two, by percentage. text: writes a value with its unit. across: what the percentages are of.
-    """
-    ends = (0.0, max(100.0, points[-1][0]))
-    tall = PixelAxis(0, max(*(value for _, value in points), 1e-3) * HEADROOM, FLOOR, TOP)
-    left = _left_margin(tall.ticks(5))
-    wide = PixelAxis(*ends, left, WIDTH - RIGHT)
-    placed = [(wide(at), tall(value)) for at, value in points]
-    body = _across(tall, left)
-    body += Markup('<path class="line" d="M{}"/>').format("L".join(f"{x} {y}" for x, y in placed))
-    body += _joined('<circle class="dot" cx="{}" cy="{}" r="4"/>', placed)
-    body += _text("name", left, ROW, unit) + _below(wide, f"{across}, %")
-    told = "; ".join(f"{text(value)} at {at:.0f} % {across}" for at, value in points)
-    return _svg(key, title, f"{told}.", body)
-
-
-def _stairs(edges: Sequence[float], tops: Sequence[float], floor: int) -> tuple[str, str]:
+def stairs(edges: Sequence[float], tops: Sequence[float], floor: int) -> tuple[str, str]:
     """(the path of the steps, the path of the area below them), in pixels. Both have holes where a top is NaN."""
     line, area, drawing = "", "", False
     for begin, end, top in zip(edges[:-1], edges[1:], tops, strict=True):
@@ -259,7 +148,7 @@ def distribution(key: str, values_ns: Int64s, percentiles: Sequence[tuple[str, i
     )
     body = _across(tall, left, scale) + Markup('<path class="bars" d="{}"/>').format(bars)
     body += _text("name", left, ROW, "feeds")
-    body += _joined(
+    body += joined(
         '<path class="mark" d="M{} {}V{}"/>',
         ((x, row * ROW + 6, FLOOR) for (x, _), row in zip(labels, rows, strict=True)),
     )
@@ -318,7 +207,7 @@ def _left_margin(ticks: Iterable[tuple[float, str]]) -> int:
 def _across(tall: PixelAxis, left: float, ticks: Iterable[tuple[float, str]] | None = None) -> Markup:
     """Horizontal lines behind a chart at the ticks, labelled on the left. ticks: about five round values by default."""
     ticks = tall.ticks(5) if ticks is None else list(ticks)
-    lines = _joined('<path class="grid" d="M{} {}H{}"/>', ((left, tall(value), WIDTH - RIGHT) for value, _ in ticks))
+    lines = joined('<path class="grid" d="M{} {}H{}"/>', ((left, tall(value), WIDTH - RIGHT) for value, _ in ticks))
     return lines + Markup("").join(_text("tick end", left - 8, tall(value) + 4, label) for value, label in ticks)
 
 
@@ -326,12 +215,12 @@ def _below(wide: PixelAxis, name: str) -> Markup:
     """The time axis below a chart, with its name."""
     ticks = [(wide(value), label) for value, label in wide.ticks(5)]
     axis = Markup('<path class="axis" d="M{} {}H{}"/>').format(wide.start_px, FLOOR, wide.end_px)
-    axis += _joined('<path class="axis" d="M{} {}v4"/>', ((x, FLOOR) for x, _ in ticks))
+    axis += joined('<path class="axis" d="M{} {}v4"/>', ((x, FLOOR) for x, _ in ticks))
     axis += Markup("").join(_text("tick middle", x, FLOOR + 17, label) for x, label in ticks)
     return axis + _text("name middle", (wide.start_px + wide.end_px) / 2, HEIGHT - 5, name)
 
 
-def _joined(markup: str, rows: Iterable[tuple[float, ...]]) -> Markup:
+def joined(markup: str, rows: Iterable[tuple[float, ...]]) -> Markup:
     return Markup("").join(Markup(markup).format(*row) for row in rows)
 
 

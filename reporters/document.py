@@ -364,12 +364,12 @@ def body(document: Document) -> Markup:
 
 
 @cache
-def template(name: str) -> Template:
-    """A template of this folder, which escapes and cleans all text. An unknown name in it is an error."""
+def template(name: str, folder: Path = Path(__file__).parent) -> Template:
+    """A template of a folder, which escapes and cleans all text. An unknown name in it is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(folder),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_clean,
@@ -378,11 +378,6 @@ def template(name: str) -> Template:
     )
     environment.filters["whole"] = _whole
     return environment.get_template(name)
-
-
-def drawing(title: str, macro: str, *values: object, table: Table | None = None) -> Chart:
-    """A chart as wide as the page, made by a macro of pictures.jinja."""
-    return Chart(title, getattr(template("pictures.jinja").module, macro)(*values), table=table, wide=True)
 
 
 def _whole(text: str) -> Markup:

@@ -30,10 +30,6 @@ class Section:
         """Rows of the table that says where the machine stands: mixes per hour, a name, and what the figure is."""
         return ()
 
-    def charts(self, judged: Assessment, figures: Any) -> Iterable[Chart]:
-        """Charts of the page, beside those of the mix."""
-        return ()
-
     def section(self, judged: Assessment, figures: Any) -> Iterable[Block]:
         """Its section of the full report."""
         return ()
@@ -48,3 +44,9 @@ def section_of(experiment: str) -> Section:
 def shown(judged: Assessment) -> Iterator[tuple[Section, object]]:
     """The sections of the experiments that have figures, with the figures."""
     yield from ((section_of(name), found) for name, found in judged.experiments.items())
+
+
+def pictures(place: str, judged: Assessment) -> Iterable[Chart]:
+    """The pictures for a place of the page. None without the capability that draws them."""
+    draw = parts("pictures").get(place)
+    return draw(judged) if draw else ()

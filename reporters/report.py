@@ -15,7 +15,7 @@ from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import in_full
 from mixmark.harness.judge.solo import Relative
 from mixmark.harness.plugins.experiments import facts
-from mixmark.reporters import document, experiments, figures, hosts, measurements, pictures, scores, timeline
+from mixmark.reporters import document, experiments, figures, hosts, measurements, scores
 from mixmark.reporters.document import Block, Bullets, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
 from mixmark.reporters.summary import LIMIT, Summary, summary
@@ -85,7 +85,7 @@ def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Bl
     own = [*experiments.shown(assessment)]
     yield Facts([line for section, found in own for line in section.lines(assessment, found)])
     if is_page:
-        yield from timeline.mix_over_time(assessment, pictures.hues(assessment))
+        yield from experiments.pictures("mix", assessment)
     for title, lines in (("", found.suites), (figures.HOSTED, found.hosted)):
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
@@ -100,13 +100,10 @@ def _full(assessment: Assessment, is_page: bool) -> Iterator[Block]:
     if explained := list(scores.explained(assessment)):
         yield Heading("The score and what explains it", "score")
         yield from explained
-        if is_page:
-            for section, found in experiments.shown(assessment):
-                yield from section.charts(assessment, found)
     yield Heading("Each suite alone", "results")
     if assessment.solos:
         if is_page:
-            yield pictures.routes(assessment)
+            yield from experiments.pictures("routes", assessment)
         yield measurements.table(assessment.solos, assessment)
     else:
         yield Paragraph("No suite was measured alone.", style="quiet")

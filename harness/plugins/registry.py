@@ -41,19 +41,16 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("name", "version", "unit", "unit_names", "scenarios", "weights", "graphs", "feeds", "units"),
         *("infer", "gate", "reference", "quality", "costs"),
     ),
-    "formats": ("__call__",),
-    "reporters": ("__call__",),
+    **dict.fromkeys(
+        ("formats", "reporters", "contradictions", "figures", "pictures", "rules", "checks", "services"),
+        ("__call__",),
+    ),
     "mixes": ("items",),
     "experiments": ("of_run", "of_phase", "of_found"),
     "stages": ("name", "asked", "next"),
-    "contradictions": ("__call__",),
-    "figures": ("__call__",),
     "sections": ("lines", "table", "section"),
-    "rules": ("__call__",),
-    "checks": ("__call__",),
     "executors": ("find_devices", "open"),
     "commands": ("name", "callback"),
-    "services": ("__call__",),
 }
 
 

@@ -8,16 +8,17 @@ from dataclasses import replace
 
 from mixmark.harness.capabilities.compare.machines import MachineComparison, Row, Side
 from mixmark.harness.capabilities.compare.solo import LEAST_DELTA, Comparison, SuiteWork
+from mixmark.harness.capabilities.pictures.routes import Bar
+from mixmark.harness.capabilities.pictures.strips import bar, drawing
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
-from mixmark.reporters import charts, document, figures
+from mixmark.reporters import document, figures
 from mixmark.reporters.data import written
-from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table, drawing
+from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
-from mixmark.reporters.pictures import Bar
 
 SHORT_ID = 8  # letters of a UUID that are enough to recognise a device
 MOST_NAMED = 3  # things that a note names; the others are counted
@@ -324,5 +325,5 @@ def _bar(label: str, value: Estimate, text: str, ratio: Estimate | None, most: f
     """ratio: to the baseline. None if it was not compared, or this is the baseline. most: the end of the axis."""
     interval = None if value.half_width is None else (max(0.0, value.ends[0]), value.ends[1])
     details = (figures.within(value), relative(ratio) if ratio else "")
-    drawn = charts.bar(value.estimate, interval, None, most, 0) if most else None
+    drawn = bar(value.estimate, interval, None, most, 0) if most else None
     return Bar(label, text, ", ".join(filter(None, details)), drawn)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from mixmark.harness.capabilities.pictures import strips
+from mixmark.harness.capabilities.pictures.routes import hues
 from mixmark.harness.contracts.schema import Completions, Int64s, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import profile
@@ -17,7 +19,7 @@ from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.timestamps import Floats
 from mixmark.reporters import charts, figures, scores
-from mixmark.reporters.document import Chart, Table, drawing
+from mixmark.reporters.document import Chart, Table
 
 COLUMNS = 160  # columns of time of a device: 64 devices make no large page, and brief feeds share a column
 POWER_BLOCKS = 200
@@ -47,11 +49,9 @@ class Strip:
     """(height in percent, label) of the horizontal lines."""
 
 
-def mix_over_time(assessment: Assessment, colours: Mapping[str, int]) -> Iterator[Chart]:
-    """The run of the mix that the report's figures are of. Nothing if there is no score.
-
-    colours: the number of each suite's colour.
-    """
+def mix_over_time(assessment: Assessment) -> Iterator[Chart]:
+    """The run of the mix that the report's figures are of. Nothing if there is no score."""
+    colours = hues(assessment)
     run = assessment.score.median_run() if assessment.score else None
     if run is None:
         return
@@ -60,19 +60,19 @@ def mix_over_time(assessment: Assessment, colours: Mapping[str, int]) -> Iterato
     edges_ns = np.array((run.begin_ns, run.end_ns))
     window = tuple(((edges_ns - begin_ns) / (end_ns - begin_ns)).tolist())
     seen = lanes(assessment.result, run)
-    strips = [
-        Strip(names[lane.device], f"{figures.whole_percent(lane.busy)} busy", charts.lane(lane.columns, window))
+    rows = [
+        Strip(names[lane.device], f"{figures.whole_percent(lane.busy)} busy", strips.lane(lane.columns, window))
         for lane in seen
     ]
     of_run = {finding.rule: words(finding) for finding in assessment.findings if finding.about == run.phase}
-    yield drawing(
+    yield strips.drawing(
         "",
         "mix_over_time",
         f"{figures.duration(run.length_ns)} of {run.phase}",
         of_run.get("steady", scores.STEADINESS[run.steady]),
         {suite: colours[suite] for suite in suites},
         power(assessment.result, run, window),
-        strips,
+        rows,
         _ticks(begin_ns - run.begin_ns, end_ns - run.begin_ns, run.length_ns),
         window != (0, 1),
         table=_table(seen, suites, names),
@@ -141,7 +141,7 @@ def power(result: Result, run: ScoredRun, window: tuple[float, ...]) -> Strip | 
     return Strip(
         label=f"Power of {f'the {run.total.boundary}' if run.total.boundary else 'what is metered'}",
         value=f"{low} to {high}" if mean is None else f"{figures.prefixed(mean, 'W')} on average",
-        drawn=charts.curve(watts, axis.high, window, mean, [value for value, _ in ticks]),
+        drawn=strips.curve(watts, axis.high, window, mean, [value for value, _ in ticks]),
         lines=tuple((axis(value), f"{label} W") for value, label in ticks),
     )
 

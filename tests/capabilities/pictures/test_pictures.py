@@ -7,11 +7,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from mixmark.harness.capabilities.pictures import routes, strips, timeline
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.plan.placement import place
-from mixmark.reporters import charts, pictures, report, timeline
+from mixmark.reporters import report
 from tests.fakes.machine import (
     EDGE,
     GPU_AND_CPU,
@@ -99,7 +100,7 @@ def test_feeds_that_overlap_share_the_time(measured: Assessment) -> None:
 
 def test_a_device_that_waits_is_shown_as_idle(measured: Assessment) -> None:
     lazy = measured.result.model_copy(update={"devices": (*measured.result.devices, judge(sample()).result.devices[1])})
-    [picture] = timeline.mix_over_time(judge(lazy), pictures.hues(judge(lazy)))
+    [picture] = timeline.mix_over_time(judge(lazy))
     assert picture.table and picture.table.rows[-1] == ("gpu:5d1c", "0 %", "0 %", "0 %", "0 %", "0 %", "100 %")
     assert [busy in picture.drawn for busy in ("100 % busy", "0 % busy")] == [True, True]
 
@@ -120,23 +121,23 @@ def test_power_is_drawn_if_a_meter_read_it(measured: Assessment) -> None:
 
 def test_a_lane_is_filled_from_the_bottom_and_alike_columns_are_one() -> None:
     columns = np.array([[1.0, 1.0, 0.25, 0.0], [0.0, 0.0, 0.5, 0.0]])
-    drawn = charts.lane(columns, window=(0, 1))
+    drawn = strips.lane(columns, window=(0, 1))
     assert '<path class="hue0" d="M0 0h2v100h-2zM2 75h1v25h-1z"/>' in drawn
     assert '<path class="hue1" d="M2 25h1v50h-1z"/>' in drawn
     assert "veil" not in drawn
-    assert '<path class="veil" d="M3.0 0H4.0V100H3.0z"/><path class="limit" d="M3.0 0V100"/>' in charts.lane(
+    assert '<path class="veil" d="M3.0 0H4.0V100H3.0z"/><path class="limit" d="M3.0 0V100"/>' in strips.lane(
         columns, window=(0, 0.75)
     )
 
 
 def test_the_pictures_of_many_devices_stay_small() -> None:
     rng = np.random.Generator(np.random.Philox(3))
-    lane = charts.lane(rng.dirichlet(np.ones(4), timeline.COLUMNS).T[:3], (0, 1))
+    lane = strips.lane(rng.dirichlet(np.ones(4), timeline.COLUMNS).T[:3], (0, 1))
     assert 64 * len(lane) < 500_000, "though no two columns are alike, and each device runs three suites"
 
 
 def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
-    bars = dict(pictures.suites(judge(sample())))
+    bars = dict(routes.suites(judge(sample())))
     assert bars["resnet50"][0].detail == "not steady, no interval"
     fast, *slow = bars["llm"]
     assert (fast.label, fast.rate, fast.detail) == ("gpu:5d1c · torch · bf16 · single-stream", "219 tok/s", "± 0.8 %")
@@ -150,19 +151,19 @@ def test_the_suites_are_compared_with_the_fastest_route_of_each() -> None:
 
 
 def test_a_bar_shows_how_far_the_roofline_is() -> None:
-    drawn = charts.bar(60.0, None, 80.0, 100.0, hue=0)
+    drawn = strips.bar(60.0, None, 80.0, 100.0, hue=0)
     assert 'd="M0 2H600V12H0z"' in drawn and 'class="limit" d="M800.0 0V14"' in drawn
-    assert "limit" not in charts.bar(60.0, None, None, 100.0, hue=0)
+    assert "limit" not in strips.bar(60.0, None, None, 100.0, hue=0)
 
 
 def test_a_route_that_was_only_tried_is_hatched() -> None:
-    tried, drawn = charts.bar(3.0, None, None, 100.0, hue=0, hatched=True), charts.bar(3.0, None, None, 100.0, hue=0)
+    tried, drawn = strips.bar(3.0, None, None, 100.0, hue=0, hatched=True), strips.bar(3.0, None, None, 100.0, hue=0)
     assert (tried.count("V12"), drawn.count("V12")) == (2, 1)
     assert "M20 2H30V12H20z" in tried
 
 
 def test_power_has_holes_where_it_is_not_known() -> None:
-    drawn = charts.curve(np.array([50.0, np.nan, 100, 100]), 200.0, (0, 1), mean=None, ticks=(100.0,))
+    drawn = strips.curve(np.array([50.0, np.nan, 100, 100]), 200.0, (0, 1), mean=None, ticks=(100.0,))
     assert '<path class="power" d="M0 75H250M500 50H750V50H1000"/>' in drawn
     assert '<path class="grid" d="M0 50.0H1000"/>' in drawn
 

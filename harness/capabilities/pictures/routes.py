@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from mixmark.harness.capabilities.pictures.strips import bar, drawing
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Solo
-from mixmark.reporters import charts, figures
-from mixmark.reporters.document import Chart, drawing
+from mixmark.reporters import figures
+from mixmark.reporters.document import Chart
 
 UNSTEADY = ("steady", "warning")  # the rule and the severity of the finding that a window was not steady
 
@@ -57,8 +59,8 @@ def suites(assessment: Assessment) -> list[tuple[str, list[Bar]]]:
     return found
 
 
-def routes(assessment: Assessment) -> Chart:
-    return drawing(
+def routes(assessment: Assessment) -> Iterator[Chart]:
+    yield drawing(
         "",
         "bars",
         "Throughputs, on a scale from zero for each suite. A line marks the roofline: what the device allows by its "
@@ -107,7 +109,7 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Bar:
         return Bar(label, rate, ", ".join([*why, *details]), None, href)
     interval, limit = None, _limit(row)
     if row.status == "screened":
-        drawn = charts.bar(value, None, None, scale.most_per_s, scale.hue, hatched=True)
+        drawn = bar(value, None, None, scale.most_per_s, scale.hue, hatched=True)
         return Bar(label, details[0], ", ".join([rate, *details[1:]]), drawn, href)
     if _drawn(row).half_width is not None:
         interval = max(0.0, _drawn(row).ends[0]), _drawn(row).ends[1]
@@ -115,5 +117,5 @@ def _bar(row: Solo, scale: Scale, names: dict[str, str], unsteady: bool) -> Bar:
         details = ["not steady, no interval" if unsteady else "interval not known", *details]
     if value < scale.best_per_s:
         details = [*details, f"{figures.whole_percent(value / scale.best_per_s)} of the best"]
-    drawn = charts.bar(value, interval, limit, scale.most_per_s, scale.hue)
+    drawn = bar(value, interval, limit, scale.most_per_s, scale.hue)
     return Bar(label, rate, ", ".join(details), drawn, href)
