@@ -32,6 +32,8 @@ HOMONYMS = {
     "Decode": "of diffusion's images",
 }
 """What the core names in another sense."""
+NAMELESS = {"with_section", "needs", "pictures"}
+"""Tables of the manifest whose keys are no plugins of a capability; those of `pictures` are places of the core's page."""
 
 
 @cache
@@ -51,7 +53,9 @@ def registered(capability: Path, manifest: str = MANIFEST) -> set[str]:
     """The names of a capability: its own, those of its entries in the manifest and of their classes, and the codes of
     its rules. A name that an entry of the core has, too, is the core's."""
     found, of_core = {capability.name}, set[str]()
-    tables = (each for kind, each in tomllib.loads(manifest).items() if kind not in ("with_section", "needs"))
+    tables = (
+        each for kind, each in tomllib.loads(manifest).items() if kind not in ("with_section", "needs", "pictures")
+    )
     for table in tables:
         for name, spec in table.items():
             module, _, attribute = spec.partition(":")

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from mixmark.harness.capabilities.compare.machines import MachineComparison, Row, Side
 from mixmark.harness.capabilities.compare.solo import LEAST_DELTA, Comparison, SuiteWork
-from mixmark.harness.capabilities.pictures.routes import Bar
-from mixmark.harness.capabilities.pictures.strips import bar, drawing
+from mixmark.harness.capabilities.wide_pictures.routes import Bar
+from mixmark.harness.capabilities.wide_pictures.strips import bar, drawing
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, days_between, plain

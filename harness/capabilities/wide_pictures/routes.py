@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from mixmark.harness.capabilities.pictures.strips import bar, drawing
+from mixmark.harness.capabilities.wide_pictures.strips import bar, drawing
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.solo import Solo

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mixmark.harness.capabilities.pictures import routes, strips, timeline
+from mixmark.harness.capabilities.wide_pictures import routes, strips, timeline
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import ScoredRun

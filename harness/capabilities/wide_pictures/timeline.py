@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from mixmark.harness.capabilities.pictures import strips
-from mixmark.harness.capabilities.pictures.routes import hues
+from mixmark.harness.capabilities.wide_pictures import strips
+from mixmark.harness.capabilities.wide_pictures.routes import hues
 from mixmark.harness.contracts.schema import Completions, Int64s, Result
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy.total import profile
