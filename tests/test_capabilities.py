@@ -33,7 +33,7 @@ HOMONYMS = {
 }
 """What the core names in another sense."""
 NAMELESS = {"with_section", "needs", "pictures"}
-"""Tables of the manifest whose keys are no plugins of a capability; those of `pictures` are places of the core's page."""
+"""Tables of the manifest whose keys are no plugins; those of `pictures` are places of the core's page."""
 
 
 @cache
