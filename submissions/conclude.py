@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
+from mixmark.harness.contracts.device_ids import local
 from mixmark.harness.contracts.schema import BUILT_IN, MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import score as scoring
@@ -155,7 +156,7 @@ def entry(
 def unlike(report: KitReport, contribution: Contribution) -> Reason | None:
     """Why a report of the conformance kit is not about the code of an adapter that a result ran."""
     name = f"result {contribution.number}"
-    ran = contribution.header.software_of(report.name)
+    ran = [own for adapter, own in contribution.header.environments.items() if local(adapter) == report.name]
     if report.kind != "adapter" or not ran:
         return f"{name} has no {report.kind} {report.name}"
     for environment in ran:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
@@ -66,11 +65,3 @@ def _fact(value: object) -> str:
 def unnamed(label: str) -> str:
     """The label of weights without the name of their file or folder. Weights are the same if these are equal."""
     return label[max(0, label.rfind("sha256:")) :]
-
-
-def days_between(earlier: str, later: str) -> int | None:
-    """The whole days between two times in ISO 8601. None if one is not a time, or only one has a time zone."""
-    try:
-        return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).days
-    except (ValueError, TypeError):
-        return None

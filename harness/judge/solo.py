@@ -136,6 +136,12 @@ class Solo:
     rate, one of a given batch or rate, a confirmation run. None if the result has no plan of it."""
 
     @property
+    def has_rate(self) -> bool:
+        """Whether it has a rate that no rule refutes and no audit is due for, also of a screening run or of a service
+        that nobody can audit."""
+        return self.speed > 0 and self.status not in ("invalid", "not audited yet")
+
+    @property
     def stands(self) -> bool:
         """Whether it has a rate that is valid, audited and not of a screening run."""
         return self.status == "ok" and self.units_per_s is not None
@@ -299,12 +305,8 @@ def solos(all_runs: Iterable[Solo]) -> tuple[Solo, ...]:
 
 
 def merged(runs: Sequence[Solo]) -> Solo:
-    """One solo measurement over its runs. Failed and invalid runs do not count; each has its own finding."""
-    counting = sorted(
-        (run.speed, index)
-        for index, run in enumerate(runs)
-        if run.speed and run.status not in ("invalid", "not audited yet")
-    )
+    """One solo measurement over the runs that have a rate; each other has its own finding."""
+    counting = sorted((run.speed, index) for index, run in enumerate(runs) if run.has_rate)
     if len(counting) < 2:
         return runs[counting[0][1]] if counting else runs[0]
     rates = [rate for rate, _ in counting]

@@ -363,7 +363,7 @@ def test_the_architecture_shows_the_rooms_in_the_order_of_imports_and_all_kinds_
     picture = page.split("```text\n")[1].split("```")[0]
     assert tuple(re.findall(r"^   +([a-z]+)/", picture, re.MULTILINE)) == (*ROOMS, "capabilities")
     of_experiments = {"experiments", "stages", "contradictions", "figures", "sections"}
-    without_entry_points = {"rules", "checks", "executors", "mixes", *of_experiments, *KINDS}
+    without_entry_points = {"rules", "checks", "executors", "mixes", "pictures", *of_experiments, *KINDS}
     named = {kind for row in table(page, "to add", "write") for kind in re.findall(r"^`([a-z]+)`", row[2])}
     services = set(re.findall(r"`mixmark\.([a-z]+)`", page)) - {"suites"}
     assert named | services == set(registry.BUILT_IN) - without_entry_points

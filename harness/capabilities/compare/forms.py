@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from mixmark.harness.capabilities.compare.machines import MachineComparison, Row, Side
+from mixmark.harness.capabilities.compare.noise_floor import days_between
 from mixmark.harness.capabilities.compare.solo import LEAST_DELTA, Comparison, SuiteWork
 from mixmark.harness.capabilities.wide_pictures.routes import Bar
 from mixmark.harness.capabilities.wide_pictures.strips import bar, drawing
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
-from mixmark.harness.contracts.text import Reason, days_between, plain
+from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import document, figures

@@ -12,7 +12,7 @@ from mixmark.harness.capabilities.compare.solo import label_of, measurements, va
 from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.protocols import Check
 from mixmark.harness.contracts.schema import NoiseFloor
-from mixmark.harness.contracts.text import days_between, plain
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.statistics.intervals import logarithms
 from mixmark.harness.machine import noise_floor as stored
@@ -64,3 +64,11 @@ def checks(now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Iterator[
         else:
             old = f"{message}: too old (limit {OLD_DAYS} days)"
             yield Check(f"noise floor {tier}", "warn", old, f"mixmark selftest --tier {tier}")
+
+
+def days_between(earlier: str, later: str) -> int | None:
+    """The whole days between two times in ISO 8601. None if one is not a time, or only one has a time zone."""
+    try:
+        return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).days
+    except (ValueError, TypeError):
+        return None

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mixmark.harness.capabilities.policies.facts import ByPolicy, Policies
+from mixmark.harness.capabilities.policies.slowdown import slowdown
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import found
-from mixmark.harness.judge.mixed_run import run_of, slowdown
+from mixmark.harness.judge.mixed_run import run_of
 from mixmark.harness.judge.statistics.intervals import over_runs
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field, JsonValue, SkipValidation, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from mixmark.harness.contracts.device_ids import host_of, local, on
+from mixmark.harness.contracts.device_ids import host_of, on
 from mixmark.harness.contracts.schema.device import HOST_NAME, LARGEST, Device, Fact, Int64s, Route, Tier, WeightClass
 from mixmark.harness.contracts.schema.plan import Mix, Phase
 from mixmark.harness.contracts.schema.record import Absent, Found, PowerSource, Record
@@ -390,10 +390,6 @@ class Result(Fact):
     def system_of(self, host: str) -> System:
         """The system of a host; the first host's if the result does not list it."""
         return self.systems.get(host, self.system)
-
-    def software_of(self, adapter: str) -> list[Environment]:
-        """The software of an adapter's workers on each host."""
-        return [environment for name, environment in self.environments.items() if local(name) == adapter]
 
     def environment_of(self, route: Route) -> Environment | None:
         """The software of a route's workers."""

@@ -28,7 +28,7 @@ from mixmark.harness.contracts.schema import (
     Result,
 )
 from mixmark.harness.contracts.text import Reason
-from mixmark.harness.judge.energy.reading import TOO_SHORT, WHOLE, EnergyReading, cumulative, in_phase, power, same
+from mixmark.harness.judge.energy.reading import TOO_SHORT, WHOLE, EnergyReading, cumulative, in_phase, same
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first
@@ -361,40 +361,6 @@ def of_record(result: Result, record: Record) -> MachineEnergy | None:
         return None
     begin_ns, end_ns = window_ns(record.completions)
     return total(result, record.phase, begin_ns, end_ns) if end_ns > begin_ns else None
-
-
-def profile(result: Result, phase: str, edges_ns: Int64s) -> Floats:
-    """[edges - 1], the mean watts of the domains that a `total` of the whole phase would add. NaN if one is not known.
-
-    It is for a chart: short blocks of a source that updates rarely are interpolated.
-    """
-    metering = metered(result, phase)
-    watts = np.full(len(edges_ns) - 1, np.nan)
-    if metering is None:
-        return watts
-    powers = {
-        domain.id: power(domain, samples)
-        for domain in result.domains
-        if domain.method != "modelled" and (samples := metering.samples.get(domain.id))
-    }
-    readable = {id for id, (_, steps) in powers.items() if np.isfinite(steps).any()}
-    chosen = antichain(result.domains, readable, to_meter(result))
-    if not chosen:
-        return watts
-    length_s = np.diff(edges_ns) / 1e9
-    sums = np.zeros(len(watts))
-    for domain in chosen:
-        at_ns, steps = powers[domain.id]
-        steps_s, known = np.diff(at_ns) / 1e9, np.isfinite(steps)
-        joules = _between(edges_ns, at_ns, np.where(known, steps * steps_s, 0))
-        known_s = _between(edges_ns, at_ns, np.where(known, steps_s, 0))
-        sums += np.where(known_s > length_s * (1 - 1e-6), joules / length_s, np.nan)
-    return sums
-
-
-def _between(edges_ns: Int64s, at_ns: Int64s, amounts: Floats) -> Floats:
-    """[edges - 1], how much of the amounts [at - 1] lies between the edges, each spread evenly over its time."""
-    return np.diff(np.interp(edges_ns, at_ns, np.concatenate((np.zeros(1), np.cumsum(amounts)))))
 
 
 def blocks(found: MachineEnergy, result: Result, phase: str, edges_ns: Int64s) -> Floats | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mixmark.harness.capabilities.policies.slowdown import slowdown
 from mixmark.harness.contracts.schema import Result
-from mixmark.harness.judge.mixed_run import slowdown
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import completions, device, of_experiment, phase, record, solo
 from tests.golden.sample import result as bare
