@@ -18,34 +18,25 @@ FOLDER = ROOT / "harness/capabilities"
 PACKAGE = "mixmark.harness.capabilities"
 CAPABILITIES = sorted(path.parent for path in FOLDER.glob("*/__init__.py"))
 MANIFEST = (ROOT / "harness/plugins/built_in.toml").read_text("utf-8")
+ANYWHERE = "*"
 HOMONYMS = {
     "hosts": (
         "whose devices, systems and domains a result holds; one is this machine",
         "result assessment reading total consistency setup executor local_executor placement hosts report summary",
     ),
     "paths": ("of files", "counters data"),
-    "plan": ("of a mix", "eta progress diagnosis references dispatch experiments mixed run_state scores"),
+    "plan": ("of a mix, and the room that makes it", ANYWHERE),
     "Planned": ("an event of a run: phases were planned", "progress benchmark"),
-    "audit": (
-        "of a record's outputs",
-        "eta progress record mixed_run consistency integrity audit phase stages raw_files store",
-    ),
+    "audit": ("of a record's outputs", ANYWHERE),
     "compare": ("outputs with a reference", "audit"),
-    "meters": (
-        "energy sources, and the room of those that are built in",
-        "config executor local_executor metering run registry child services",
-    ),
+    "meters": ("energy sources, and the room of those that are built in", ANYWHERE),
     "new": ("what was not there before", "outputs"),
     "external": ("of a meter, and of tensors in a file of their own", "onnx_weights convert result total"),
-    "host": (
-        "the machine that a record, a device or a domain is of",
-        "onnxruntime device_ids device result total evidence mixed_run consistency interference quality executor "
-        "placement store hosts",
-    ),
+    "host": ("the machine that a record, a device or a domain is of", ANYWHERE),
     "export": ("of a graph by torch", "onnx_graphs"),
     "Decode": ("of diffusion's images", "network"),
 }
-"""What the core names in another sense, and the modules that do."""
+"""What the core names in another sense, and the modules that do, if it is no ordinary word."""
 FIELDS = {
     "Clock.offset_ns": "a fact of a result: hosts translates times by it",
     "Clock.pings": "a fact of a result: hosts shows it",
@@ -101,7 +92,7 @@ def violations(path: Path, capability: Path, manifest: str = MANIFEST) -> set[st
     package = f"{PACKAGE}.{capability.name}"
     imports_of = imports(path) if path.suffix == ".py" else ()
     imported = {name for name in imports_of if f"{name}.".startswith(f"{package}.")}
-    meant = {name for name, (_, modules) in HOMONYMS.items() if module(path) in modules.split()}
+    meant = {name for name, (_, modules) in HOMONYMS.items() if module(path) in modules.split() or modules == ANYWHERE}
     return imported | (named(path) & registered(capability, manifest) - meant)
 
 
@@ -126,8 +117,9 @@ def test_no_file_of_the_core_imports_or_names_a_capability(capability: Path) -> 
 
 
 def test_each_homonym_is_used_where_it_is_listed() -> None:
-    used = {(name, module(path)) for path in core() for name in named(path) & HOMONYMS.keys()}
-    assert used == {(name, each) for name, (_, modules) in HOMONYMS.items() for each in modules.split()}
+    listed = {(name, each) for name, (_, modules) in HOMONYMS.items() for each in modules.split()}
+    used = {(name, each) for path in core() for name in named(path) for each in (module(path), ANYWHERE)}
+    assert listed <= used
 
 
 def test_the_core_uses_what_its_contracts_hold() -> None:
