@@ -19,11 +19,12 @@ from mixmark.harness.cli.eta import Eta
 from mixmark.harness.contracts.numbers import rate_unit, significant
 from mixmark.harness.contracts.schema import Found, Phase, Record, Result
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import audit, experiments
-from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded
+from mixmark.harness.measure.benchmark import Audited, AuditStarted, Event, Observer, Planned, Recorded, Scored
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.measure.stages import stage_of
@@ -114,6 +115,9 @@ class Progress:
                 self._report_stage()
             case Audited(record=record):
                 self._audited(record)
+            case Scored(result=result):
+                if score := judge(result).score:
+                    self._print(f"{score.headline}. Each suite alone comes next; Ctrl-C keeps the score")
 
     def _expect_mix(self, phases: Sequence[Phase]) -> None:
         """Says before the first mixed phase what the plan expects of it: the first figure of a run."""

@@ -203,8 +203,9 @@ def _scored(evidence: Evidence, doubts: Sequence[Finding]) -> Evidence:
     result = evidence.result
     runs = score.scored_runs(result, doubts, interference.disturbed_runs(evidence))
     if result.mix and runs:
-        alone = solo_rates.alone(evidence, result.mix, voided(doubts))
-        evidence = replace(evidence, mixed_runs=runs, diagnoses=diagnoses(result, result.mix, runs, alone))
+        given = evidence, result.mix, voided(doubts)
+        explained = diagnoses(result, result.mix, runs, solo_rates.planned(*given), solo_rates.alone(*given))
+        evidence = replace(evidence, mixed_runs=runs, diagnoses=explained)
     unproven = [finding for diagnosis in evidence.diagnoses.values() for finding in diagnosis.unproven]
     return replace(evidence, score=score.score(result, runs, unproven))
 

@@ -13,7 +13,7 @@ from mixmark.harness.judge.findings import declare, found, invalid
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
-from mixmark.harness.plan.bound import EXACT, best_kind, device_costs, verify
+from mixmark.harness.plan.bound import EXACT, Bound, best_kind, bound, device_costs, verify
 
 declare(
     "mix_complete",
@@ -66,7 +66,8 @@ class Diagnosis:
 
     phase: str
     bound_per_hour: Estimate
-    """λ*, from the solo rate of each route of the plan. Its half-width is the mean half-width of these rates, weighted
+    """λ*, from the solo rate of each route of the plan; until a route was measured alone, from its quick check. Its
+    half-width is the mean half-width of these rates, weighted
     by how much each matters: one slow minute makes many rates too low at once, so their errors do not cancel."""
     unproven: tuple[Finding, ...]
     """What is wrong with λ* or the plan; empty: the stored dual values prove them."""
@@ -85,6 +86,11 @@ class Diagnosis:
     plan: Placement = field(metadata=RAW)
     """The plan that the run began with."""
 
+    @property
+    def planned_per_hour(self) -> float:
+        """The mixes per hour of the plan, by the solo rates."""
+        return self.bound_per_hour.estimate * self.plan.mixes_per_s / self.plan.bound_per_s
+
     def lowest_kappa(self, run: ScoredRun) -> float:
         """The low end of the interval of κ. If it is not known: κ with one timestamp less of the slowest suite."""
         pace = run.mixes_per_hour
@@ -92,10 +98,13 @@ class Diagnosis:
         return low / self.bound_per_hour.ends[1]
 
 
-def diagnoses(result: Result, mix: Mix, runs: Sequence[ScoredRun], alone: Sequence[BestRate]) -> dict[str, Diagnosis]:
-    """The diagnosis of each run, by its phase. alone: the rates that the solo records measured."""
+def diagnoses(
+    result: Result, mix: Mix, runs: Sequence[ScoredRun], checked: Sequence[BestRate], alone: Sequence[BestRate]
+) -> dict[str, Diagnosis]:
+    """The diagnosis of each run, by its phase. checked: the measured rates that the plan is to be made of. alone: the
+    rates that the solo records measured; the same, unless the score came first."""
     plans = {phase.name: phase.placement for phase in result.phases if phase.placement is not None}
-    return {run.phase: _diagnosis(result, mix, run, plans[run.phase], alone) for run in runs}
+    return {run.phase: _diagnosis(result, mix, run, plans[run.phase], checked, alone) for run in runs}
 
 
 def unproven(
@@ -117,7 +126,14 @@ def unproven(
             yield found("mix_complete.other_rate", **part, **rates)
 
 
-def _diagnosis(result: Result, mix: Mix, run: ScoredRun, plan: Placement, alone: Sequence[BestRate]) -> Diagnosis:
+def _diagnosis(
+    result: Result,
+    mix: Mix,
+    run: ScoredRun,
+    plan: Placement,
+    checked: Sequence[BestRate],
+    alone: Sequence[BestRate],
+) -> Diagnosis:
     records = [record for record in result.records if record.phase == run.phase]
     window_ns = run.begin_ns, run.end_ns
     of_device: dict[str, list[Completions]] = defaultdict(list)
@@ -127,7 +143,11 @@ def _diagnosis(result: Result, mix: Mix, run: ScoredRun, plan: Placement, alone:
     busy_ns = {device: in_flight_ns(*each, inside=window_ns) for device, each in of_device.items()}
     planned = {(rate.suite, rate.device): rate for rate in plan.rates}
     routes = {rate.key for rate in plan.rates}
-    known = {(each.rate.suite, each.rate.device): each for each in alone if each.rate.key in routes}
+    known = {(each.rate.suite, each.rate.device): each for each in (*checked, *alone) if each.rate.key in routes}
+    proof = Bound(plan.bound_per_s, plan.bound_fractions, plan.suite_prices, plan.device_prices)
+    if checked != alone:
+        planned |= {pair: each.rate for pair, each in known.items()}
+        proof = bound(mix.units, [*planned.values()], result.devices)
     took_ns = device_time_ns(records)
     parts = []
     for record in records:
@@ -138,17 +158,17 @@ def _diagnosis(result: Result, mix: Mix, run: ScoredRun, plan: Placement, alone:
             in_flight = known[pair].in_flight if pair in known else 1.0
             alone_per_s = planned[pair].units_per_s if pair in planned else None
             parts.append(RouteInMix(*pair, given, speed * in_flight, alone_per_s))
-    kind, kind_per_s = best_kind(mix.units, plan.rates, result.devices)
+    kind, kind_per_s = best_kind(mix.units, [*planned.values()], result.devices)
     gains = kind_per_s and len({device.kind for device in result.devices}) > 1
-    bound = Estimate.within(plan.bound_per_s * HOUR_S, _half_width(plan, known))
-    measured, (lowest, highest) = run.mixes_per_hour, bound.ends
+    most = Estimate.within(proof.mixes_per_s * HOUR_S, _half_width(proof, known))
+    measured, (lowest, highest) = run.mixes_per_hour, most.ends
     return Diagnosis(
         phase=run.phase,
-        bound_per_hour=bound,
-        unproven=tuple(unproven(run.phase, plan, mix.units, result.devices, [each.rate for each in alone])),
+        bound_per_hour=most,
+        unproven=tuple(unproven(run.phase, plan, mix.units, result.devices, [each.rate for each in checked])),
         bound_is_estimate=any(most_in_flight(*each, inside=window_ns) > 1 for each in of_device.values()),
         kappa=Estimate(
-            measured.estimate / bound.estimate,
+            measured.estimate / most.estimate,
             None if measured.low is None else measured.low / highest,
             None if measured.high is None else measured.high / lowest,
         ),
@@ -160,12 +180,12 @@ def _diagnosis(result: Result, mix: Mix, run: ScoredRun, plan: Placement, alone:
     )
 
 
-def _half_width(plan: Placement, known: Mapping[tuple[str, str], BestRate]) -> float:
+def _half_width(proof: Bound, known: Mapping[tuple[str, str], BestRate]) -> float:
     """The mean of the half-widths of the rates, weighted by how much λ* changes with each."""
-    costs = device_costs(plan.device_prices)
+    costs = device_costs(proof.device_prices)
     mean = math.fsum(
-        part * costs.get(device, 0.0) / plan.bound_per_s * (known[suite, device].units_per_s.half_width or 0.0)
-        for suite, parts in plan.bound_fractions.items()
+        part * costs.get(device, 0.0) / proof.mixes_per_s * (known[suite, device].units_per_s.half_width or 0.0)
+        for suite, parts in proof.fractions.items()
         for device, part in parts.items()
         if (suite, device) in known
     )

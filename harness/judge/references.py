@@ -11,7 +11,6 @@ from pydantic import Field, TypeAdapter
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Boundary, Fact
 from mixmark.harness.judge.diagnosis import Diagnosis
-from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.score import Grade, Score
 from mixmark.harness.judge.solo import Solo, best, by_suite
 
@@ -73,5 +72,5 @@ def retained(score: Score | None, diagnoses: Mapping[str, Diagnosis]) -> tuple[f
     """
     if score is None or score.mixes_per_hour is None:
         return ()
-    planned = ((run, diagnoses[run.phase].plan.mixes_per_s * HOUR_S) for run in score.counted())
+    planned = ((run, diagnoses[run.phase].planned_per_hour) for run in score.counted())
     return tuple(run.mixes_per_hour.estimate / per_hour for run, per_hour in planned if per_hour)

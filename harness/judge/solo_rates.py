@@ -17,6 +17,7 @@ from mixmark.harness.judge.energy.total import device_watts, total
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.solo import Solo
+from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import rate_per_s
 from mixmark.harness.plan.bound import bound, each_once, fastest
 from mixmark.harness.plan.phases import RouteKey
@@ -24,6 +25,8 @@ from mixmark.harness.plan.placement import Power
 
 UNSURE = 0.05
 """The half-width of a rate whose interval is not known, as a fraction: what the preset quick aims at."""
+COARSE = WIDEST
+"""The half-width of a quick check's rate."""
 
 
 def tried_per_s(measured: Iterable[Measurement]) -> dict[tuple[RouteKey, ScenarioName], float]:
@@ -45,16 +48,27 @@ def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestR
     """
     once_more = {phase.name for phase in evidence.result.phases if phase.purpose == "confirmation"}
     once_more &= {record.phase for record in evidence.result.records}
+    full = (each for each in evidence.measured if not each.record.screening)
+    return _rated((each for each in full if not once_more or each.record.phase in once_more), mix, invalid)
+
+
+def planned(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
+    """The rates that the plan is made of: of the audited quick checks if the score comes first, else as in `alone`."""
+    checks = [each for each in evidence.measured if each.record.screening and not each.record.cut_off]
+    return _rated(checks, mix, invalid) if checks else alone(evidence, mix, invalid)
+
+
+def _rated(measured: Iterable[Measurement], mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
+    """The best rate of every route, of these measurements."""
     rated: list[BestRate] = []
-    for each in evidence.measured:
+    for each in measured:
         record = each.record
-        if record.scenario in ("mixed", "server") or record.screening or record.route.suite not in mix.units:
-            continue
-        if (once_more and record.phase not in once_more) or not counts(each, invalid):
+        if record.scenario in ("mixed", "server") or record.route.suite not in mix.units or not counts(each, invalid):
             continue
         if rate := observed(each, mix.limits.get(record.route.suite, ServiceLimits())):
             half_width = each.interval.half_width if each.interval else None
-            within = Estimate.within(rate.units_per_s, UNSURE if half_width is None else half_width)
+            unsure = COARSE if record.screening else UNSURE if half_width is None else half_width
+            within = Estimate.within(rate.units_per_s, unsure)
             begin_ns, end_ns = each.bracket_ns
             in_flight = each.in_flight_ns / (end_ns - begin_ns) if end_ns > begin_ns else 1.0
             rated.append(BestRate(rate, within, in_flight))

@@ -1,7 +1,8 @@
 """A whole run: measures the planned phases until the stages plan no further phase, and audits their outputs.
 
-Outputs of the solo measurements are audited before the mix is planned, because no route that fails may be in it. The
-outputs of all mixed phases are audited once, after the last of them and of what takes turns with them.
+Outputs of the measurements that the mix is planned by are audited before, because no route that fails may be in it. The
+outputs of all mixed phases are audited once, after the last of them and of what takes turns with them. With the preset
+quick the plan is made of quick checks: the score comes first, and what each suite does alone afterwards.
 """
 
 from __future__ import annotations
@@ -25,13 +26,7 @@ from mixmark.harness.measure import experiments
 from mixmark.harness.measure.audit import Auditor, pending
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.run_state import Outlook, RunState
-from mixmark.harness.measure.stages import (
-    MixedRuns,
-    makes_up_for,
-    next_steps,
-    stage_of,
-    stages,
-)
+from mixmark.harness.measure.stages import audits_wait, makes_up_for, next_steps, stage_of
 from mixmark.harness.plan.presets import Preset
 from mixmark.harness.record.store import Store
 
@@ -62,7 +57,14 @@ class Audited:
     record: Record
 
 
-Event = Planned | PhaseEvent | Found | Recorded | AuditStarted | Audited
+@dataclass(frozen=True)
+class Scored:
+    """The mix was run and audited, and the suites alone are to come."""
+
+    result: Result
+
+
+Event = Planned | PhaseEvent | Found | Recorded | AuditStarted | Audited | Scored
 Observer = Callable[[Event], None]
 """Follows a run by its events."""
 
@@ -131,8 +133,9 @@ class Benchmark:
         planned = True
         while planned:
             self._measure_planned()
-            if not self._mixing():
+            if not audits_wait(self._state()):
                 self._audit()
+                self._score()
             planned = self._plan()
         self._audit()
         self.result = self.result.model_copy(update={"finished": True})
@@ -185,12 +188,11 @@ class Benchmark:
     def _state(self) -> RunState:
         return RunState(self.result, self._preset, self._executor.pool_bytes(self.result.devices))
 
-    def _mixing(self) -> bool:
-        """Whether a mixed phase, or one that takes turns with them, comes next. Its plan depends on no audit."""
+    def _score(self) -> None:
+        """Shows the score if it comes first."""
         state = self._state()
-        turns = [stage for stage in stages(self.result) if stage.takes_turns or isinstance(stage, MixedRuns)]
-        steps = [step for stage in turns for step in stage.next(state)] if state.mixed else ()
-        return any(isinstance(step, Phase) for step in steps)
+        if state.score_first and state.mixed and not state.of("solo"):
+            self._notify(Scored(self.result))
 
     def _plan(self) -> bool:
         """Plans the next phases. Returns whether there are any."""

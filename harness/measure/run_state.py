@@ -49,6 +49,13 @@ class Outlook:
         """The phases of a purpose, or of an experiment."""
         return [phase for phase in self.result.phases if name in (phase.purpose, phase.experiment)]
 
+    @property
+    def score_first(self) -> bool:
+        """Whether the mix comes before the suites alone: its plan needs no watts, and no experiment needs suites."""
+        result = self.result
+        plain = result.mix is not None and not result.experiments and result.objective == "throughput"
+        return self.preset.score_first and plain and bool(result.candidates)
+
     @cached_property
     def alone(self) -> Shares:
         """The share of each solo measurement that is planned or may be chosen, the first one last."""
@@ -104,8 +111,8 @@ class RunState(Outlook):
 
     @cached_property
     def rates(self) -> Sequence[Rate]:
-        """The solo rates of the mix's suites."""
-        return solo_rates.solo(self.evidence, self.mix, self.invalid)
+        """The rates of the mix's suites that the plan is made of."""
+        return tuple(best.rate for best in solo_rates.planned(self.evidence, self.mix, self.invalid))
 
     @cached_property
     def power(self) -> Power | None:

@@ -13,6 +13,7 @@ from mixmark.harness.contracts.schema import (
     Absent,
     Finding,
     Phase,
+    Placement,
     Result,
     Share,
 )
@@ -20,15 +21,21 @@ from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.solo import unit_names
 from mixmark.harness.measure import experiments
+from mixmark.harness.measure.audit import pending
 from mixmark.harness.measure.experiments import Stage
 from mixmark.harness.measure.run_state import Outlook, RunState, Shares, Steps
 from mixmark.harness.plan.phases import (
     RouteKey,
     confirmations,
+    of_share,
     routes_of,
     screened_as,
     screening_phase,
 )
+
+NEAR = 0.9
+"""If the score comes first, a route this near to the fastest one in its screening run is screened once more."""
+CHECKED = 1  # the feeds of a quick check that are audited before its route may be in the mix
 
 
 class Screening(Stage):
@@ -42,12 +49,15 @@ class Screening(Stage):
         for shares, tried in _routes(state):
             if _is_measured_first(shares, tried):
                 continue
-            for share in shares:
-                if share.route.key not in tried and not state.is_absent(share.route.label, "route"):
-                    why = _why_slower(state, share)
-                    steps.append(
-                        Absent(kind="route", name=share.route.label, reason=why) if why else screening_phase(share)
-                    )
+            untried = [share for share in shares if share.route.key not in tried]
+            untried = [share for share in untried if not state.is_absent(share.route.label, "route")]
+            for share in untried:
+                why = _why_slower(state, share)
+                steps.append(
+                    Absent(kind="route", name=share.route.label, reason=why) if why else screening_phase(share)
+                )
+            if state.score_first and not untried:
+                steps += _once_more(state, shares, tried)
         return steps
 
     def to_come(self, run: Outlook) -> Iterator[Shares]:
@@ -62,6 +72,14 @@ class Screening(Stage):
         return "quick check"
 
 
+def _once_more(state: RunState, shares: Sequence[Share], tried: Mapping[RouteKey, float]) -> Iterator[Phase]:
+    """A second screening run, in turn, of each route that is nearly as fast as the fastest one."""
+    near = [share for share in shares if tried.get(share.route.key, 0.0) >= NEAR * max(tried.values(), default=1.0)]
+    planned = {phase.name for phase in state.result.phases}
+    again = [screening_phase(share, "again") for share in near] if len(near) > 1 else []
+    yield from (phase for phase in again if phase.name not in planned)
+
+
 Tried = tuple[Sequence[Share], Mapping[RouteKey, float]]
 """The routes of a suite on a device that neither failed nor proved invalid, the likely fastest first, and the units per
 second of those that were tried."""
@@ -71,7 +89,9 @@ def _routes(state: RunState) -> Iterator[Tried]:
     failed = {
         record.route.key
         for record in state.result.records
-        if record.error or record.key in state.invalid or (record.audit and not record.audit.passed)
+        if record.error
+        or record.key in state.invalid
+        or (record.audit and not record.audit.passed and not pending(record))
     }
     known = solo_rates.tried_per_s(state.evidence.measured)
     for shares in routes_of(state.result.candidates).values():
@@ -95,7 +115,9 @@ def _is_measured_first(shares: Sequence[Share], tried: Mapping[RouteKey, float])
 def _why_slower(state: RunState, share: Share) -> str:
     """Why a route is slower than one that was measured. Empty if it may be faster."""
     route = share.route
-    for each in state.evidence.solo:
+    for each in state.evidence.measured:
+        if each.record.cut_off:
+            continue
         other, rate = each.record.route, each.throughput_per_s or 0.0
         if (other.suite, other.device, each.record.scenario) != (route.suite, route.device, share.scenario):
             continue
@@ -118,7 +140,7 @@ class Solo(Stage):
         run was faster than what is measured, those that measure the route of the fastest one. A route that failed or
         proved invalid does not count."""
         result = state.result
-        planned = {phase.shares[0].route.key for phase in result.phases if phase.purpose != "screening"}
+        planned = {phase.shares[0].route.key for phase in result.phases if not phase.shares[0].limits.cut_off}
         wanted = {
             shares[0].route.key if _is_measured_first(shares, tried) else max(tried, key=lambda route: tried[route])
             for shares, tried in _routes(state)
@@ -131,23 +153,25 @@ class Solo(Stage):
             for route in probed
             if (route.device, route.adapter) in narrow and BITS_PER_WEIGHT[route.precision] >= 16
         }
-        return [*_probes_of_others(state, targets)] + [
+        found = [*_probes_of_others(state, targets)] + [
             phase
             for phase in result.candidates
             for suite, *target in [phase.shares[0].route.key]
             if (suite, *target) in wanted
             or (phase.purpose == "probe" and (suite, *target) not in planned and tuple(target) in targets)
         ]
+        return _checks(found) if state.score_first else found
 
     def to_come(self, run: Outlook) -> Iterator[Shares]:
         """The routes that screening will choose, with their probes."""
-        if run.of(self.name):
+        if any(not share.limits.cut_off for phase in run.result.phases for share in phase.shares):
             return
         chosen = {(share.route.suite, share.route.device, share.scenario): share for share in run.alone}
-        yield from ([share] for share in chosen.values())
         targets = {_target(share) for share in chosen.values()}
-        probes = (phase.shares for phase in run.result.candidates if phase.purpose == "probe")
-        yield from (shares for shares in probes if _target(shares[0]) in targets)
+        probes = [each for each in run.result.candidates if each.purpose == "probe"]
+        found = [of_share(share, "solo") for share in chosen.values()]
+        found += [each for each in probes if _target(each.shares[0]) in targets]
+        yield from (phase.shares for phase in (_checks(found) if run.score_first else found))
 
     def idle_s(self, phase: Phase, run: Outlook) -> float:
         return 0.0 if phase.purpose == "probe" else run.preset.idle_s
@@ -166,6 +190,16 @@ def _probes_of_others(state: RunState, targets: Collection[tuple[str, ...]]) -> 
         if phase.purpose == "probe" and (route.device, route.precision) in wanted and result.ran_built_in(route):
             wanted.remove((route.device, route.precision))
             yield phase
+
+
+def _checks(phases: Sequence[Phase]) -> list[Phase]:
+    """One probe of each target, and an audited screening run of each route in place of its solo measurements."""
+    first: dict[RouteKey, Phase] = {}
+    for phase in phases:
+        first.setdefault(phase.shares[0].route.key, phase)
+    return [
+        screening_phase(each.shares[0], "check", CHECKED) if each.purpose == "solo" else each for each in first.values()
+    ]
 
 
 def _target(share: Share) -> tuple[str, str, str]:
@@ -188,6 +222,52 @@ class Confirmation(Stage):
 
     def prefix(self, phase: Phase) -> str:
         return "confirmation run"
+
+
+class Around(Stage):
+    """A probe of each device of the plan directly before and directly after each mixed phase, if the score comes
+    first."""
+
+    name = "around"
+
+    def next(self, state: RunState) -> Steps:
+        if not state.score_first or isinstance(state.placement, Absent):
+            return ()
+        planned = {phase.name for phase in state.result.phases}
+        targets = {(rate.device, rate.adapter, rate.precision) for rate in state.placement.rates}
+        found = _probes(state, f"around{len(state.mixed)}", targets)
+        return [each for each in found if each.name not in planned]
+
+    def to_come(self, run: Outlook) -> Iterator[Shares]:
+        if run.score_first:
+            for when in ("around0", "around1"):
+                if not any(phase.name.startswith(when) for phase in run.result.phases):
+                    yield from (phase.shares for phase in _probes(run, when, {*map(_target, run.routes)}))
+
+
+def _probes(run: Outlook, named: str, targets: Collection[tuple[str, ...]]) -> list[Phase]:
+    """A probe of each device by one of its targets. named: what the names begin with."""
+    shares = [phase.shares[0] for phase in run.result.candidates if phase.purpose == "probe"]
+    probes = {share.route.device: share for share in reversed(shares) if _target(share) in targets}
+    return [of_share(each.model_copy(update={"key": f"{named}.{each.key}"}), "probe") for each in probes.values()]
+
+
+class Alone(Stage):
+    """The solo measurements of the plan's routes after the mix, if the score comes first."""
+
+    name = "alone"
+
+    def next(self, state: RunState) -> Steps:
+        if not state.score_first or state.of("solo"):
+            return ()
+        chosen = {max(tried, key=lambda route: tried[route]) for _, tried in _routes(state) if tried}
+        if isinstance(state.placement, Placement):
+            chosen = {rate.key for rate in state.placement.rates}
+        return [each for each in state.result.candidates if each.shares[0].route.key in chosen]
+
+    def to_come(self, run: Outlook) -> Iterator[Shares]:
+        if run.score_first and not run.of("solo"):
+            yield from ([share] for share in run.routes)
 
 
 class MixedRuns(Stage):
@@ -216,7 +296,8 @@ def makes_up_for(state: RunState, phase: Phase) -> tuple[str, Finding] | None:
     return state.disturbed[extra] if phase.purpose == "mixed" and extra >= 0 else None
 
 
-SCREENING, SOLO, CONFIRMATION, MIXED_RUNS = Screening(), Solo(), Confirmation(), MixedRuns()
+SCREENING, SOLO, CONFIRMATION = Screening(), Solo(), Confirmation()
+AROUND, MIXED_RUNS, ALONE = Around(), MixedRuns(), Alone()
 CORE = {each.name: each for each in (SCREENING, SOLO, CONFIRMATION, MIXED_RUNS)} | {"probe": SOLO}
 
 
@@ -225,7 +306,7 @@ def stages(result: Result) -> Iterator[Stage]:
     asked = [*experiments.of(result)]
     yield from (SCREENING, SOLO)
     yield from (each for each in asked if each.takes_turns)
-    yield from (CONFIRMATION, MIXED_RUNS) if result.mix else ()
+    yield from (CONFIRMATION, AROUND, MIXED_RUNS, ALONE) if result.mix else ()
     yield from (each for each in asked if not each.takes_turns)
 
 
@@ -246,6 +327,14 @@ def next_steps(state: RunState) -> Steps:
         if any(isinstance(step, Phase) for step in found):
             break
     return found
+
+
+def audits_wait(state: RunState) -> bool:
+    """Whether a phase comes next whose plan depends on no audit: another mixed phase or one that takes turns with it;
+    before the mix, if the score comes first, another screening run."""
+    turns = [each for each in stages(state.result) if each.takes_turns or each in (AROUND, MIXED_RUNS)]
+    ways = [stage.next for stage in turns] if state.mixed else [SCREENING.solo, SOLO.solo] if state.score_first else []
+    return any(isinstance(step, Phase) for way in ways for step in way(state))
 
 
 def to_come(run: Outlook) -> Iterator[Shares]:

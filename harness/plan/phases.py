@@ -180,10 +180,11 @@ def _precisions(
     return [each for its_class, each in best.items() if its_class >= bits]
 
 
-def screening_phase(share: Share) -> Phase:
-    """The screening run of a candidate's share."""
-    limits = SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING
-    update = {"key": f"screening.{share.key}", "limits": limits, "scenario": screened_as(share), "rate_per_s": None}
+def screening_phase(share: Share, named: str = "screening", audits: int = 0) -> Phase:
+    """The screening run of a candidate's share. named: what the name begins with. audits: if there are any, feeds
+    are finished and outputs are audited."""
+    limits = (SMOKE_SCREENING if share.route.tier == "smoke" else SCREENING).model_copy(update={"audits": audits})
+    update = {"key": f"{named}.{share.key}", "limits": limits, "scenario": screened_as(share), "rate_per_s": None}
     return of_share(share.model_copy(update=update), "screening")
 
 
@@ -282,8 +283,9 @@ def of_mix(
 
 
 def share_of(result: Result, rate: Rate) -> Share:
-    """The solo share of the route with this rate."""
-    for share in (share for phase in result.phases if phase.purpose == "solo" for share in phase.shares):
+    """The solo share of the route with this rate, planned or to come."""
+    phases = (*result.phases, *result.candidates)
+    for share in (share for phase in phases if phase.purpose == "solo" for share in phase.shares):
         if share.route.key == rate.key:
             return share
     raise ValueError(f"no solo phase measures {rate.suite} on {rate.device} by {rate.adapter}")

@@ -32,6 +32,8 @@ class Preset:
     confirm: bool = True
     """Whether the routes of the plan have a confirmation run before the first mixed phase, so that a lucky rate does
     not decide the bound."""
+    score_first: bool = False
+    """Whether the mix is planned by audited quick checks and run before the suites are measured alone."""
     repeats: int = MOST_REPEATS
     """How many disturbed mixed phases are repeated at most."""
     bare: bool = False
@@ -62,7 +64,7 @@ def _limits(
 QUICK = _limits(5, 12, 10, 28, 1, 0.05, 1)  # 45 s a solo measurement but for one long feed
 LONG = _limits(10, 60, 30, 300, 3, 0.02, 3)
 PRESETS = {
-    "quick": Preset("quick", False, QUICK, _limits(3, 0, 120, 600, 1, audits=1), 5, confirm=False),
+    "quick": Preset("quick", False, QUICK, _limits(3, 0, 60, 600, 1, audits=1), 5, confirm=False, score_first=True),
     "ranked": Preset("ranked", False, QUICK, _limits(3, 0, 120, 600, 1, audits=3), 5, runs=3, confirm=False),
     "standard": Preset("standard", True, LONG, _limits(10, 0, 120, 1200, 1, audits=3), 10, runs=3),
     "official": Preset(

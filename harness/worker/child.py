@@ -297,10 +297,10 @@ class AdapterService(AdapterCalls):
         loaded.log = load_generator.FeedLog(loaded.suite.units(loaded.batch), Outputs(draw_key), on_first=first)
 
     def measure(self, *, key: str, seed: int, limits: Limits, out: str, report_feeds: bool = False) -> None:
-        """Runs an open loop if there is an arrival rate, else a closed one. A screening run keeps no outputs."""
+        """Runs an open loop if there is an arrival rate, else a closed one. Keeps no outputs if feeds are cut off."""
         loaded = self.loaded[key]
         make, units = loaded.feeds, loaded.log.units
-        outputs = None if limits.screening else loaded.log.outputs
+        outputs = None if limits.cut_off else loaded.log.outputs
         assert make is not None  # `begin` made it
         turns: list[int] = []  # of the feeds of an open loop
 

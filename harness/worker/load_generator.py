@@ -191,13 +191,13 @@ def closed_loop(
 
     new_log: makes the log of each chain of feeds. ahead: the next feed of each issue thread is made by another thread
     while a feed runs. Its feeds then form two chains that alternate; within a chain a feed follows from the previous
-    output. A screening run breaks off the feeds that are still running at `max_ns`. A runner's error passes through.
+    output. Limits that cut off break off the feeds that are still running at `max_ns`. A runner's error passes through.
 
     pool: has at least one thread for each issue thread; by default they are new.
     """
     now_ns = clock.now_ns
     begin = now_ns()
-    until_ns = begin + limits.max_ns if limits.screening else math.inf
+    until_ns = begin + limits.max_ns if limits.cut_off else math.inf
     lock = threading.Lock()
     issued = done = 0
     over = False

@@ -225,26 +225,27 @@ def test_the_part_that_is_over_never_falls_when_more_is_planned() -> None:
     part = player.progress._part()
     again = [phase.model_copy(update={"name": f"{phase.name}.again"}) for phase in player.header.phases]
     player.notify(Planned(again))
-    assert player.progress.eta.done_s / player.progress.eta.total_s < 0.25 < player.progress.shown
+    assert player.progress.eta.done_s / player.progress.eta.total_s < 0.3 < player.progress.shown
     assert player.progress._part() == part
 
 
 def test_the_probes_of_the_routes_that_screening_will_choose_are_expected() -> None:
     """Two of 3 s to load, a window of √(1.5 · 10) s, and 1.5 + 2 · 1 s to compare."""
     solo = header()
+    solo = solo.model_copy(update={"preset": "ranked"})
     screened = solo.model_copy(update={"candidates": solo.phases, "phases": ()})
     without = [phase for phase in solo.phases if phase.purpose != "probe"]
     bare = screened.model_copy(update={"candidates": tuple(without)})
     with_probes, lacking = (Eta(each, False).total_s for each in (screened, bare))
     assert with_probes - lacking == pytest.approx(2 * (3 + 15**0.5 + 1.5 + 2 * 1))
-    assert with_probes == Eta(solo, False).total_s, "as if they were planned"
+    assert with_probes == pytest.approx(Eta(solo, False).total_s), "as if they were planned"
 
 
 def test_a_mix_in_fp32_is_expected_to_take_the_longest_window() -> None:
     fast, slow = header(), header("fp32")
     assert slow.mix and fast.mix
     longer_s = Eta(slow, False).total_s - Eta(fast, False).total_s
-    assert longer_s == pytest.approx(600 - (120 * 600) ** 0.5)
+    assert longer_s == pytest.approx(600 - (60 * 600) ** 0.5)
 
 
 def test_a_failed_record_is_not_compared() -> None:
@@ -301,7 +302,7 @@ def test_a_long_run_says_first_how_long_it_takes() -> None:
     player = Player(width=10_000)
     with player.progress:
         pass
-    assert player.lines == ["mixmark: this run takes about 10 minutes"]
+    assert player.lines == ["mixmark: this run takes about 9 minutes"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 79, 80, 200])
@@ -318,13 +319,13 @@ def test_it_fits_the_terminal_and_breaks_no_word(width: int) -> None:
 
 LINES = """\
 [  1 %] probe on cpu:0 by torch in bf16: hardware limits measured
-[  9 %] llm on cpu:0 by torch in bf16: 1,000 tok/s
-[ 16 %] diffusion on cpu:0 by torch in bf16: 1,000 img/s
-[ 24 %] dlrm on cpu:0 by torch in bf16: 1,000 samples/s
-[ 31 %] resnet50 on cpu:0 by torch in bf16: 1,000 img/s
-[ 32 %] probe on cpu:0 by torch in bf16: hardware limits measured
-[ 40 %] outputs compared with the reference: 6 of 6 agree
-[ 40 %] about 47.9 mixes per hour expected by these rates; now measured
+[ 10 %] llm on cpu:0 by torch in bf16: 1,000 tok/s
+[ 18 %] diffusion on cpu:0 by torch in bf16: 1,000 img/s
+[ 27 %] dlrm on cpu:0 by torch in bf16: 1,000 samples/s
+[ 36 %] resnet50 on cpu:0 by torch in bf16: 1,000 img/s
+[ 37 %] probe on cpu:0 by torch in bf16: hardware limits measured
+[ 46 %] outputs compared with the reference: 6 of 6 agree
+[ 46 %] about 47.9 mixes per hour expected by these rates; now measured
 [ 93 %] the mix, on all devices: work for 0.50 mixes, 0.40 of them whole
 [ 93 %] in the mix, llm on cpu:0 by torch in bf16: 1,000 tok/s
 [ 93 %] in the mix, diffusion on cpu:0 by torch in bf16: 1,000 img/s
@@ -376,5 +377,5 @@ def test_where_no_cursor_moves_there_are_only_lines_and_more_if_a_phase_is_long(
     player.progress.console = Console(file=player.out, width=80, force_terminal=terminal, _environ=environment)
     with player.progress:  # which would start a thread
         player.play()
-    assert player.lines == ["mixmark: this run takes about 10 minutes", *LINES]
+    assert player.lines == ["mixmark: this run takes about 9 minutes", *LINES]
     assert max(map(len, player.lines)) <= 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import time
@@ -11,6 +12,11 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.errors import ResultError
+from mixmark.harness.contracts.schema import Record
+from mixmark.harness.judge import solo_rates
+from mixmark.harness.judge.assessment import judge
+from mixmark.harness.measure.executor import PhaseRequest
+from mixmark.harness.measure.local_executor import LocalExecutor
 from mixmark.harness.record import store
 from tests.cli.shell import ROOT, Shell
 
@@ -18,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("inline_workers")
 
 BAND = f"{ROOT / 'tests/fakes/band.py'}:Band"
 OPTIONS = {"s.a.low": 0.01, "s.a.high": 0.05, "s.b.low": 0.05, "s.b.high": 0.01}
+PAIR = ("npu:a", "npu:b")
 MIXED = ("--suite", "low", "--suite", "high", "--adapter", BAND, "--tier", "smoke", "--mix", "duo.toml", "--out", "out")
 ENTRY_POINTS = "[mixmark.suites]\nlow = duo:Low\nhigh = duo:High\n"
 SUITES = """
@@ -69,6 +76,61 @@ def test_a_run_ends_with_its_mix(shell: Shell) -> None:
     assert all(record["audit"]["values"] == [0.0] for record in parts)  # by the adapter that is the reference
     assert "in the mix, low on npu:a" in done.stderr
     assert shell("report", "out").returncode == 0
+
+
+def test_the_score_comes_first_and_is_that_of_the_report(shell: Shell) -> None:
+    """The plan is made of audited quick checks; what each suite does alone explains the score afterwards."""
+    done = run(shell)
+    assert done.returncode == 0, done.stderr
+    found = store.open(shell.folder / "out")
+    order = [purpose for purpose, _ in itertools.groupby(phase.purpose for phase in found.phases)]
+    assert order == ["screening", "mixed", "solo"]
+    checks = [each for each in found.records if each.screening]
+    assert {(each.route.suite, each.route.device) for each in checks} == {*itertools.product(("low", "high"), PAIR)}
+    assert all(each.audited for each in found.records), "the checks too"
+    judged = judge(found)
+    assert judged.score and judged.score.headline in " ".join(done.stderr.split()), done.stderr
+    (diagnosis,) = judged.diagnoses.values()
+    halved = [each if each.screening or each.scenario == "mixed" else slower(each) for each in found.records]
+    (of_half,) = judge(found.model_copy(update={"records": tuple(halved)})).diagnoses.values()
+    assert not of_half.unproven, "the plan has the rates of the checks"
+    assert of_half.bound_per_hour.estimate == pytest.approx(diagnosis.bound_per_hour.estimate / 2)
+    for part, whole in zip(of_half.parts, diagnosis.parts, strict=True):
+        assert whole.solo_units_per_s and part.solo_units_per_s == pytest.approx(whole.solo_units_per_s / 2)
+    early = [each for each in found.records if each.screening or each.scenario == "mixed"]
+    (unsure,) = judge(found.model_copy(update={"records": tuple(early), "finished": False})).diagnoses.values()
+    assert unsure.bound_per_hour.half_width == pytest.approx(solo_rates.COARSE), "of the checks"
+    slow_checks = [slower(each) if each.screening else each for each in found.records]
+    forged = judge(found.model_copy(update={"records": tuple(slow_checks)})).score
+    assert forged and {each.code for each in forged.problems} == {"mix_complete.no_rate"}, "the checks are invalid"
+
+
+def slower(record: Record) -> Record:
+    """The record of a window that was twice as long."""
+    begin_ns, end_ns = record.parent_window_ns or (0, 0)
+    return record.model_copy(update={"parent_window_ns": (begin_ns, 2 * end_ns - begin_ns)})
+
+
+@pytest.mark.slow
+def test_ctrl_c_after_the_score_keeps_it_and_resume_adds_the_rest(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = LocalExecutor.measure
+
+    def interrupted(self: LocalExecutor, request: PhaseRequest, notify: Any) -> Any:
+        if request.phase.purpose == "solo":
+            raise KeyboardInterrupt
+        return alone(self, request, notify)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalExecutor, "measure", interrupted)
+        done = run(shell)
+    early = judge(store.open(shell.folder / "out")).score
+    assert (done.returncode, early and early.headline in " ".join(done.stdout.split())) == (130, True), done.stdout
+    again = shell("run", "--resume", "out", "--adapter", BAND)
+    assert again.returncode == 0, again.stderr
+    late = judge(store.open(shell.folder / "out"))
+    assert late.score and early and late.score.headline == early.headline and len(late.solos) == 4
 
 
 def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def went(
             "feed_units": 4,
             "costs": (Cost(name="all", flops=flops, bytes=0, yields=4),) if flops else (),
         }
-        fresh.append(Record.model_validate(record | ({} if share.limits.screening else {"audit": audit})))
+        fresh.append(Record.model_validate(record | ({} if share.limits.cut_off else {"audit": audit})))
     return before.model_copy(update={"records": (*before.records, *fresh)})
 
 
@@ -121,7 +121,7 @@ def grown(before: Result, *phases: Phase) -> Result:
 
 
 def state(after: Result, limits: Limits = presets.SMOKE_MIX) -> RunState:
-    return RunState(after, replace(presets.of("quick", "smoke"), mix=limits), {})
+    return RunState(after, replace(presets.of("ranked", "smoke"), mix=limits), {})
 
 
 def planned(after: Result) -> list[Phase]:
@@ -178,10 +178,10 @@ def test_the_likely_fastest_route_is_measured_and_the_others_are_screened() -> N
     assert len(pair.phases) == 5, "one probe in fp32 tells what it allows"
     limits = {phase.purpose: phase.shares[0].limits for phase in after.phases}
     assert limits["screening"] == presets.SCREENING
-    run = Outlook(after, presets.PRESETS["quick"])
+    run = Outlook(after, presets.PRESETS["ranked"])
     idle_s = {each.purpose: stages.stage_of(each).idle_s(each, run) for each in after.phases}
     assert idle_s == {"screening": 0, "probe": 0, "solo": 5}, "the meters read the idle machine around it"
-    waiting = Outlook(began(routes), presets.PRESETS["quick"])
+    waiting = Outlook(began(routes), presets.PRESETS["ranked"])
     assert [share.route.adapter for (share,) in stages.SCREENING.to_come(waiting)] == ["onnxruntime"]
 
 
@@ -254,6 +254,42 @@ def test_the_fastest_screening_run_is_measured_until_none_is_faster_than_a_measu
     ), "each once"
     even = tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 7})
     assert measured(even) == [("llm", "torch")]
+
+
+def test_if_the_score_comes_first_checks_choose_the_routes_and_near_ones_are_checked_once_more() -> None:
+    routes = candidates(*PAIR, target("openvino", "fp32", dlrm=("fp32",)), target("acme", "fp32", dlrm=()))
+    speeds: Speeds = {"torch": 7, "onnxruntime": 7.5, "openvino": 6.8, "acme": 5}
+
+    def state(after: Result) -> RunState:
+        return RunState(after, replace(presets.of("quick", "edge"), mix=presets.SMOKE_MIX), {})
+
+    after, waiting, audits = began(routes), PASSED.model_copy(update={"values": ()}), 0
+    named: list[str] = []
+    while len(named) < 30:
+        if not stages.audits_wait(state(after)):
+            audits += 1
+            right = [each.model_copy(update={"audit": PASSED}) if each.audit else each for each in after.records]
+            after = after.model_copy(update={"records": tuple(right)})
+        steps = [step for step in stages.next_steps(state(after)) if isinstance(step, Phase)]
+        named += [phase.name.replace(".single-stream", "").replace("cpu-0.", "") for phase in steps]
+        if not steps or steps[0].purpose == "mixed":
+            break
+        after = went(grown(after, *steps), speeds, waiting)
+    first = [name for name in named if not name.startswith("around")]
+    llm = [name for name in first if "llm" in name]
+    assert [name.split(".")[0] + " " + name.split(".")[3] for name in llm] == [
+        "check torch",
+        *("screening onnxruntime", "screening openvino", "screening acme"),
+        *("again torch", "again onnxruntime", "again openvino"),
+        "check onnxruntime",
+    ], "acme is a third slower"
+    assert [name for name in named if name.startswith("around")] == ["around0.003.probe.onnxruntime.fp32.probe"]
+    assert (named[-1], audits) == ("mix1", 2), "before the plan, and then nothing waits"
+    (mixed,) = [phase for phase in steps if phase.placement]
+    assert {(rate.suite, rate.adapter) for rate in mixed.placement.rates} == {
+        ("llm", "onnxruntime"),
+        ("dlrm", "openvino"),
+    }
 
 
 def test_a_route_that_crashes_when_it_is_measured_is_left_out() -> None:

@@ -62,7 +62,13 @@ class Limits(Fact):
     audits: int = Field(default=0, ge=0)
     """The minimum number of feeds whose outputs are compared with the reference. 0 for no audit."""
     screening: bool = False
-    """Whether the last feed of each issue thread is cut off when `max_ns` has passed and its rate is known."""
+    """Whether this is a screening run. Without an audit, the last feed of each issue thread is cut off when `max_ns`
+    has passed and its rate is known."""
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the last feed of each issue thread is cut off, so that no output is kept."""
+        return self.screening and not self.audits
 
 
 class Share(Fact):

@@ -402,8 +402,8 @@ class Record(Fact):
     feed_units: int | None = Field(default=None, gt=0)
     """The number of units in each feed."""
     screening: bool = False
-    """Whether this is a screening run, which only ranks the routes of a suite. Its last feed may have been cut off and
-    then lacks units."""
+    """Whether this is a screening run, which ranks the routes of a suite and may plan the mix. Without an audit its
+    last feed may have been cut off and then lacks units."""
     parent_window_ns: tuple[int, int] | None = None
     """The begin and end of the window on the parent's clock: when the parent sent its seed and when the worker closed
     it. In a mixed phase, the begin and end of dispatching."""
@@ -446,6 +446,11 @@ class Record(Fact):
     def audited(self) -> bool:
         """Whether its outputs were compared with the reference, and all of them passed."""
         return self.audit is not None and self.audit.passed
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether its last feed may have been cut off."""
+        return self.screening and self.audit is None
 
     @property
     def is_highest_rate(self) -> bool:

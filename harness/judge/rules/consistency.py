@@ -167,14 +167,12 @@ def _lacking(record: Record) -> Iterator[str]:
 
 
 def _audit(record: Record) -> Iterator[str]:
-    """Each audited feed was finished and is audited once. Hosted services and screening runs are not audited."""
+    """Each audited feed was finished and is audited once. Hosted services are not audited."""
     audit, done = record.audit, len(record.completions) if record.completions is not None else 0
     if audit is None:
         return
     if record.route.hosted:
         yield f"{record.key} is of a hosted service, which cannot be audited, and has an audit"
-    if record.screening:
-        yield f"{record.key} is a screening run, which keeps no output, and has an audit"
     if audit.values and not audit.problem and len(audit.values) != len(audit.feeds):
         yield f"{record.key} has {counted(len(audit.values), 'value')} of {counted(len(audit.feeds), 'audited feed')}"
     if len(set(audit.feeds)) != len(audit.feeds):
@@ -243,7 +241,7 @@ def _planned(result: Result) -> Iterator[str]:
 def _as_planned(record: Record, share: Share) -> bool:
     """Whether a record is what its share asked for. None in a share was left to the search."""
     same = (share.route, share.scenario, share.run) == (record.route, record.scenario, record.run)
-    same &= record.screening == share.limits.screening
+    same &= record.screening == share.limits.screening and (record.audit is None or share.limits.audits > 0)
     return same and share.batch in (None, record.batch) and share.rate_per_s in (None, record.rate_per_s)
 
 

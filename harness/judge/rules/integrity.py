@@ -58,7 +58,7 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
     proves nothing, so it is invalid, or pending if the run can go on. What a passed audit proves is a note."""
     for measured in evidence.measured:
         record, audit = measured.record, measured.record.audit
-        if record.screening:
+        if record.cut_off:
             continue
         if audit is not None and audit.problem:
             yield found("audited.problem", record.key, problem=audit.problem)
@@ -137,7 +137,7 @@ def no_orphans(evidence: Evidence) -> Iterator[Finding]:
 def units_counted(measured: Measurement) -> Iterator[Finding]:
     """Every feed has its units, in as many yields as its suite's cost model has."""
     record, done, expected = measured.record, measured.completions, measured.record.feed_units
-    if expected is None or record.screening:
+    if expected is None or record.cut_off:
         return
     units = np.add.reduceat(done.units, done.starts)
     yields, needed = done.ends - done.starts, sum(cost.yields for cost in record.costs)

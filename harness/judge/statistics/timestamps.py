@@ -141,7 +141,7 @@ def rate_per_s(record: Record, limits: ServiceLimits | None = None) -> float | N
     span_ns = None if bracket is None else bracket[1] - bracket[0]
     if due_ns is not None:
         span_ns = int(done.yielded_ns.max() - done.due_ns.min() + due_ns[0])
-    if record.screening and record.feed_units:
+    if record.cut_off and record.feed_units:
         return screening_per_s(done, record.feed_units, span_ns)
     return throughput_per_s(done, span_ns, limits)
 

@@ -9,34 +9,34 @@ from mixmark.harness.capabilities.ladder.load import due_ns, load_at
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.plan.presets import PRESETS, SECOND
 
-QUICK = PRESETS["quick"].mix
+RANKED = PRESETS["ranked"].mix
 MIX = {"llm": 50.0, "resnet50": 900.0}
 UNITS = {"llm": 128, "resnet50": 4}
 
 
 def test_a_level_lasts_for_a_hundred_requests_of_the_coarsest_suite_if_there_is_time() -> None:
     """A request of llm is 2.56 mixes. At half of 10 mixes a second 100 arrive in 51.2 s; 120 s are the least."""
-    load = load_at(0.5, 10.0, MIX, UNITS, QUICK, seed=1)
+    load = load_at(0.5, 10.0, MIX, UNITS, RANKED, seed=1)
     assert load.requests["llm"] == 235  # 120 s / 0.512 s, rounded up
     assert load.length_ns == pytest.approx(235 * 0.512 * SECOND)
     assert load.requests["resnet50"] == round(235 * 2.56 * 900 / 4), "the other suites in the proportion of the mix"
-    slower = load_at(0.5, 2.0, MIX, UNITS, QUICK, seed=1)
+    slower = load_at(0.5, 2.0, MIX, UNITS, RANKED, seed=1)
     assert slower.requests["llm"] == 100
     assert slower.length_ns == pytest.approx(256 * SECOND)
-    slowest = load_at(0.5, 0.1, MIX, UNITS, QUICK, seed=1)
+    slowest = load_at(0.5, 0.1, MIX, UNITS, RANKED, seed=1)
     assert slowest.requests["llm"] == 11
     assert slowest.length_ns == pytest.approx(563.2 * SECOND), "600 s at most"
 
 
 def test_a_level_that_cannot_hold_one_request_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"10 %.*llm.*2,560 s") as refused:
-        load_at(0.1, 0.01, MIX, UNITS, QUICK, seed=1)
+        load_at(0.1, 0.01, MIX, UNITS, RANKED, seed=1)
     assert "--preset official" in refused.value.hint
 
 
 @pytest.mark.exhaustive
 def test_arrivals_lie_like_those_of_a_poisson_process_given_their_number() -> None:
-    load = load_at(0.9, 1000.0, MIX, UNITS, QUICK, seed=3)
+    load = load_at(0.9, 1000.0, MIX, UNITS, RANKED, seed=3)
     due = due_ns(load)
     assert {suite: len(times) for suite, times in due.items()} == load.requests
     times = due["resnet50"]
