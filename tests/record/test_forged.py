@@ -103,7 +103,7 @@ def audited_screening(folder: Path) -> None:
         phase = next(each for each in content["phases"] if each["name"] == record["phase"])
         content["candidates"] = [json.loads(json.dumps(phase))]
         phase["purpose"] = "screening"
-        share_of(content, record["key"])["limits"]["screening"] = True
+        share_of(content, record["key"])["limits"] |= {"screening": True, "audits": 0}
         record |= {"screening": True, "exempt": "not asked for"}
 
     forge(folder, change)
@@ -114,7 +114,7 @@ def audited_screening(folder: Path) -> None:
     [
         (doubled, "has feeds of 8 units, and its suite makes feeds of 4"),
         (wide, "has another gate than its suite"),
-        (audited_screening, "is a screening run, which keeps no output, and has an audit"),
+        (audited_screening, "was not planned so in"),
     ],
     ids=["doubled", "gate", "audited"],
 )
@@ -142,7 +142,7 @@ def test_of_a_forgery_nothing_is_shown_but_which_run_it_claims_to_be(folder: Pat
         assert page.title == "Acme Quartz, 16 cores, 32 threads, 64.0 GiB, Acme Topaz"
         verdict, *reasons = page.blocks
         assert isinstance(verdict, Paragraph) and (verdict.word, verdict.lead) == ("invalid", "Don't use this")
-        assert reasons == ([] if depth == "brief" else [Bullets(said)])
+        assert reasons == ([] if depth in ("brief", "summary") else [Bullets(said)])
 
 
 def test_an_unfinished_forgery_is_invalid_too(folder: Path) -> None:
