@@ -224,7 +224,7 @@ def test_a_window_shows_the_rate_of_the_machine_whatever_its_speed(
     mixes_ns = round(60 / long.placement.bound_per_s * SECOND)
     long_per_s = long.window(QUICK.model_copy(update={"min_ns": mixes_ns, "max_ns": 10 * mixes_ns}))
     assert machine.window(QUICK) == pytest.approx(long_per_s, rel=0.02)
-    assert 120 * SECOND <= machine.now_ns < QUICK.max_ns
+    assert QUICK.min_ns <= machine.now_ns < QUICK.max_ns
 
 
 def test_a_window_that_is_too_short_for_the_machine_ends_with_a_surplus() -> None:

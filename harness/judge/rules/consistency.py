@@ -241,7 +241,7 @@ def _planned(result: Result) -> Iterator[str]:
 def _as_planned(record: Record, share: Share) -> bool:
     """Whether a record is what its share asked for. None in a share was left to the search."""
     same = (share.route, share.scenario, share.run) == (record.route, record.scenario, record.run)
-    same &= record.screening == share.limits.screening and (record.audit is None or share.limits.audits > 0)
+    same &= record.screening == share.limits.screening and not (share.limits.cut_off and record.audit is not None)
     return same and share.batch in (None, record.batch) and share.rate_per_s in (None, record.rate_per_s)
 
 
