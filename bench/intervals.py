@@ -4,7 +4,7 @@ end of the window, and figures.
 Run: python -m bench.intervals one [TRIALS]     (one run; its speed wanders within the window)
      python -m bench.intervals runs [TRIALS]    (3 and 5 runs, which differ in speed)
 
-The mix is edge-1, the window that of the preset quick. The truth is λ* at the mean speed. A wandering speed is AR(1)
+The mix is edge-1, the window that of the preset ranked. The truth is λ* at the mean speed. A wandering speed is AR(1)
 noise with a correlation time; a feed takes the time that the speed on its way gives.
 """
 
@@ -27,7 +27,7 @@ from mixmark.harness.plan import presets
 from tests.fakes.machine import Machine, completions, phase, record
 from tests.golden.sample import result as bare
 
-LIMITS = presets.PRESETS["quick"].mix
+LIMITS = presets.PRESETS["ranked"].mix
 MIX = Mix(name="edge-1", tier="edge", units=EDGE_1)
 EPYC = {"llm": 17.7, "diffusion": 0.54, "dlrm": 20_200.0, "resnet50": 103.0}
 OTHER = {"llm": 1.2, "diffusion": 0.9, "dlrm": 0.8, "resnet50": 1.1}  # what a second device is better and worse at
