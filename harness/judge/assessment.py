@@ -169,7 +169,8 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     disturbances = registered.disturbances(evidence, seen)
     findings = registered.ordered((*doubts, *(finding for finding in seen if not is_much(finding))))
     if evidence.score:
-        much = (each for each in disturbances if disturbs(each) != "explains")
+        much = [each for each in disturbances if disturbs(each) != "explains"]
+        much += (each for each in seen if disturbs(each) == "widens")
         costs = (*score.costs_of_rank(result, findings), *much)
         evidence = replace(evidence, score=score.graded(evidence.score, costs))
     findings = registered.ordered((*findings, *registered.findings("grade", evidence)))

@@ -20,7 +20,7 @@ from mixmark.harness.contracts.schema import Finding, FindingValue, Severity
 AGAIN = "run again on an idle machine, or with --wait-idle 60"
 DOCTOR = "mixmark doctor lists what can disturb"
 READS = "mixmark meters shows what it reads"
-Disturbs = Literal["", "explains", "cause", "effect"]
+Disturbs = Literal["", "explains", "cause", "effect", "widens"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Says:
     """What the reader can do. Empty if no remedy is known."""
     disturbs: Disturbs = ""
     """Whether it calls a result disturbed: as what disturbed it, or as what shows that something did. What `explains`
-    is a reason only of a result that is disturbed."""
+    is a reason only of a result that is disturbed; what `widens` a figure costs it only the rank."""
 
 
 note = partial(Says, "note")
@@ -41,6 +41,7 @@ warning = partial(Says, "warning")
 cause = partial(Says, "warning", disturbs="cause")
 effect = partial(Says, "warning", disturbs="effect")
 explains = partial(Says, "warning", disturbs="explains")
+widens = partial(Says, "warning", disturbs="widens")
 pending = partial(Says, "pending")
 invalid = partial(Says, "invalid")
 

@@ -36,6 +36,7 @@ from mixmark.harness.contracts.schema import (
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.findings import declare, found, invalid, warning
+from mixmark.harness.judge.roofline import speed_drifts
 from mixmark.harness.judge.statistics.intervals import (
     CONFIDENCE,
     FEWEST_BLOCKS,
@@ -290,6 +291,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         joules = machine.blocks(total, result, phase.name, edges_ns)
         parts = ((each, own.sum() / pace.sum()) for each, own in zip(counted, paces, strict=True) if not each.is_seen)
         besides = [_unseen(each, part, seen, (begin_ns, end_ns)) for each, part in parts if part]
+        besides.append(_drift(result, phase) / 2)
         if result.noise_floor is not None and result.noise_floor.tier == result.tier:
             besides.append(result.noise_floor.fraction)
             kind = "interval"
@@ -311,6 +313,15 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         most=most,
         problems=tuple(_problems(phase.name, suites, records, doubts)),
     )
+
+
+def _drift(result: Result, phase: Phase) -> float:
+    """By how much the probes directly before and after a phase differ, beyond the scatter of their passes. 0: there are
+    none."""
+    runs = [each.name for each in result.phases if each.purpose == "mixed"]
+    around = tuple(f"around{runs.index(phase.name) + after}." for after in (0, 1)) if phase.name in runs else ("-",)
+    probes = [record for record in result.records if record.phase.startswith(around)]
+    return max((drift for _, _, drift, scatter in speed_drifts(probes) if drift > scatter), default=0.0)
 
 
 def _surplus(suites: Sequence[SuiteProgress], mix: Mix, plan: Placement) -> float:

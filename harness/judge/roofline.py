@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -232,3 +233,29 @@ def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
     if not took_ns:
         return Achieved(None, "the clock did not tick")
     return Achieved(least_s * len(record.completions) * 1e9 / took_ns, note)
+
+
+def speed_drifts(records: Iterable[Record]) -> Iterator[tuple[CeilingKey, str, float, float]]:
+    """(probe, unit of its figure, drift, scatter) of the kernels that set the ceilings.
+
+    The drift is how far the highest median of a probe's passes lies above the lowest one, as a fraction. The fastest
+    pass, which is the ceiling, is a matter of luck on a shared machine: once it moved by 35 % between two probes whose
+    medians differ by 11 %. The scatter is the largest one of a single probe's passes: a smaller drift means nothing.
+    """
+    probed: dict[tuple[CeilingKey, str], list[tuple[float, ...]]] = defaultdict(list)
+    for record in records:
+        of_kernel = {kernel: (flops, moved) for kernel, flops, moved in passes(record)}
+        for key, ceiling in ceilings([record]).items():
+            if ceiling.flops_kernel in of_kernel:
+                probed[key, "flop/s"].append(tuple(of_kernel[ceiling.flops_kernel][0].tolist()))
+            if ceiling.bytes_kernel in of_kernel:  # a probe of few bits has the bytes of another one
+                probed[key, "byte/s"].append(tuple(of_kernel[ceiling.bytes_kernel][1].tolist()))
+    for (key, unit), probes in probed.items():
+        medians = [median(rates) for rates in probes]
+        yield key, unit, max(medians) / min(medians) - 1, max(spread(rates) for rates in probes)
+
+
+def spread(times: Sequence[float]) -> float:
+    """The distance between the quartiles, as a fraction of the median."""
+    ordered, quarter = sorted(times), len(times) // 4
+    return (ordered[-1 - quarter] - ordered[quarter]) / median(times)

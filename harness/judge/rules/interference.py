@@ -6,13 +6,13 @@ Fractions of CPU time are of the record's whole host over its window unless a ru
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import median
 
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
-from mixmark.harness.judge.findings import AGAIN, DOCTOR, cause, effect, explains, found, is_much, note, warning
-from mixmark.harness.judge.roofline import CeilingKey, ceilings, passes
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, cause, explains, found, is_much, note, warning, widens
+from mixmark.harness.judge.roofline import speed_drifts, spread
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.score import SOLID_HALF_WIDTH, figures, widest
 
@@ -219,49 +219,23 @@ def wall_clock_steady(measured: Measurement) -> Iterator[Finding]:
         yield found("wall_clock_steady", measured.key, step_s=worst_ns / 1e9, limit_s=CLOCK_STEP_NS / 1e9)
 
 
-def _scatter(times: Sequence[float]) -> float:
-    """The distance between the quartiles, as a fraction of the median."""
-    ordered, quarter = sorted(times), len(times) // 4
-    return (ordered[-1 - quarter] - ordered[quarter]) / median(times)
-
-
 @room.rule(
     warning("the speed drifted by {drift:percent} during the run, in {unit} of the probe by {adapter} in {precision}"),
-    much=effect("the speed drifted by {drift:percent} during the run", AGAIN),
+    much=widens("the speed drifted by {drift:percent} during the run", AGAIN),
     noticed=warning("the speed drifted{share:share}", DOCTOR),
 )
 def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     """The figures of a probe before and after the suites lie within 10 % of each other, or within the scatter of its
-    passes. A drift beyond 25 % disturbs, unless runs of the mix show that it moved their score by little: a probe lasts
-    for seconds, a mix for minutes."""
+    passes. A drift beyond 25 % costs the rank, unless runs of the mix show that it moved their score by little: a probe
+    lasts for seconds, a mix for minutes."""
     most = 0.0
-    for (device, adapter, precision), unit, drift, scatter in speed_drifts(evidence):
+    for (device, adapter, precision), unit, drift, scatter in speed_drifts(evidence.result.records):
         if drift > max(DRIFT, scatter):
             yield found("speed_stable", device, adapter=adapter, precision=precision, drift=drift, unit=unit)
             most = max(most, drift)
     known = widest(*figures(evidence.runs)[:2]) if len(evidence.runs) > 1 else None
     if most > MUCH_DRIFT and (known is None or known > SOLID_HALF_WIDTH):
         yield found("speed_stable.much", drift=most)
-
-
-def speed_drifts(evidence: Evidence) -> Iterator[tuple[CeilingKey, str, float, float]]:
-    """(probe, unit of its figure, drift, scatter) of the kernels that set the ceilings.
-
-    The drift is how far the highest median of a probe's passes lies above the lowest one, as a fraction. The fastest
-    pass, which is the ceiling, is a matter of luck on a shared machine: once it moved by 35 % between two probes whose
-    medians differ by 11 %. The scatter is the largest one of a single probe's passes: a smaller drift means nothing.
-    """
-    probed: dict[tuple[CeilingKey, str], list[tuple[float, ...]]] = defaultdict(list)
-    for record in evidence.result.records:
-        of_kernel = {kernel: (flops, moved) for kernel, flops, moved in passes(record)}
-        for key, ceiling in ceilings([record]).items():
-            if ceiling.flops_kernel in of_kernel:
-                probed[key, "flop/s"].append(tuple(of_kernel[ceiling.flops_kernel][0].tolist()))
-            if ceiling.bytes_kernel in of_kernel:  # a probe of few bits has the bytes of another one
-                probed[key, "byte/s"].append(tuple(of_kernel[ceiling.bytes_kernel][1].tolist()))
-    for (key, unit), probes in probed.items():
-        medians = [median(rates) for rates in probes]
-        yield key, unit, max(medians) / min(medians) - 1, max(_scatter(rates) for rates in probes)
 
 
 @room.record_rule(
@@ -329,7 +303,7 @@ def canary_stable(evidence: Evidence) -> Iterator[Finding]:
             continue
         medians = [median(times) for times in runs]
         drift = max(medians) / min(medians) - 1
-        limit = max(CANARY_DRIFT, *(_scatter(times) for times in runs))
+        limit = max(CANARY_DRIFT, *(spread(times) for times in runs))
         if drift > limit:
             times_ms = {"fastest_ms": min(medians) / 1e6, "slowest_ms": max(medians) / 1e6}
             yield found("canary_stable", host, **times_ms, drift=drift, limit=limit)

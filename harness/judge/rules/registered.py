@@ -106,7 +106,7 @@ def disturbances(evidence: Evidence, found: Iterable[Finding]) -> tuple[Finding,
     found in.
     """
     counted = {measured.key for measured in evidence.counted}
-    told = [finding for finding in found if disturbs(finding)]
+    told = [finding for finding in found if disturbs(finding) not in ("", "widens")]
     reasons = [finding for finding in told if finding.about == "run"]
     for code in dict.fromkeys(finding.code for finding in told):
         if hits := [finding for finding in told if finding.code == code and finding.about in counted]:
