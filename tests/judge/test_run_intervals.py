@@ -7,7 +7,9 @@ import pytest
 
 from bench import intervals
 from mixmark.harness.judge import mixed_run
+from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.score import figures
+from tests.fakes import machine
 from tests.judge.found import not_none
 
 
@@ -42,3 +44,21 @@ def test_the_feeds_of_a_suite_with_few_vary_as_the_others_do(monkeypatch: pytest
     assert intervals.run((1.0,), {}, np.random.default_rng(1))[0].mixes_per_hour.low is not None
     monkeypatch.setattr(mixed_run, "FEWEST_FEEDS", 1000)
     assert intervals.run((1.0,), {}, np.random.default_rng(1))[0].mixes_per_hour.low is None, "none shows a pace"
+
+
+@pytest.mark.parametrize(("slower", "half"), [(1.0, 0.0), (1.1, 0.05), (1.3, 0.15), (1.6, None)])
+def test_what_the_probes_around_a_mix_differ_by_is_part_of_its_margin(slower: float, half: float | None) -> None:
+    """A neighbour on the host who came meanwhile widens the figure of one run, and forbids it only the rank."""
+    told = machine.one_run(None)
+    probes = [machine.probe("gpu:0", machine.GEMM, machine.READ, took_ns=round(each * 1e9)) for each in (1, slower)]
+    around = [
+        each.model_copy(update={"key": f"around{at}.p", "phase": f"around{at}.p"}) for at, each in enumerate(probes)
+    ]
+    found = judge(told.model_copy(update={"records": (*told.records, *around)}))
+    tx, alone = not_none(not_none(found.score).mixes_per_hour), not_none(not_none(judge(told).score).mixes_per_hour)
+    assert tx.estimate == alone.estimate and found.verdict.word == "fair"
+    if half is None:
+        assert tx.low is None, "a quarter is the widest"
+    else:
+        own = 1 - not_none(alone.low) / alone.estimate
+        assert 1 - not_none(tx.low) / tx.estimate == pytest.approx(np.hypot(own, half))
