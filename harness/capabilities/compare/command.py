@@ -1,9 +1,9 @@
-"""The commands compare and selftest."""
+"""The commands compare, history and selftest."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,53 @@ def _judged(path: Path) -> list[Assessment]:
     from mixmark.harness.record import store
 
     return [judge_stored(store.open(folder)) for folder in store.results_below(path) or store.results_of(path)]
+
+
+@click.command(cls=Placed, section="Read results")
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+def history(folder: Path | None) -> None:
+    """List the results below a folder, by default ./results, the oldest first.
+
+    The last column says by how much a machine's score changed since its result before, where `mixmark compare` finds
+    that they differ.
+
+    Example: mixmark history
+    """
+    from mixmark.harness.machine.suite_claims import judge_stored
+    from mixmark.harness.record import store
+
+    folders = store.results_below(folder or store.RESULTS)
+    judged = sorted((judge_stored(store.open(each)) for each in folders), key=lambda each: each.result.created_utc)
+    print_table(
+        ("when", "machine", "mix", "MX or TX", "verdict", "change"),
+        [_in_history(each, judged[:at]) for at, each in enumerate(judged)],
+        "There is no result here: mixmark run makes one.",
+    )
+
+
+def _in_history(found: Assessment, before: Sequence[Assessment]) -> tuple[str, ...]:
+    """The row of a result. before: the older ones."""
+    from mixmark.harness.capabilities.compare.machines import compare_machines
+    from mixmark.harness.contracts.numbers import percent, significant
+
+    score, result, change = found.score, found.result, ""
+    figure = score and (score.mixes_per_kwh or score.mixes_per_hour)
+    alike = [each for each in before if _same(each) == _same(found) and each.score]
+    if figure and alike:
+        compared = compare_machines([("before", [alike[-1]]), ("now", [found])])
+        ratio = (compared.mixes_per_kwh if score and score.mixes_per_kwh else compared.mixes_per_hour)[1]
+        if ratio and ratio.low and ratio.high and not ratio.low <= 1 <= ratio.high:
+            change = f"{significant(ratio.estimate)} ×"
+    half = figure.half_width if figure else None
+    shown = "–" if not figure else significant(figure.estimate) + (f" ± {percent(half)}" if half is not None else "")
+    unit = "mix/kWh" if score and score.mixes_per_kwh else "mix/h" if figure else ""
+    about = (result.created_utc[:16].replace("T", " "), plain(result.machine.cpu_model or "–"))
+    return *about, plain(result.mix.name) if result.mix else "–", f"{shown} {unit}".strip(), found.verdict.word, change
+
+
+def _same(found: Assessment) -> tuple[object, object]:
+    """What two results have in common of which the scores compare."""
+    return found.result.machine.cpu_model, found.result.mix
 
 
 @click.command(cls=Placed, section="Measure")

@@ -20,7 +20,7 @@ from tests.capabilities.compare.test_solo import run_of, runs, several, window
 from tests.fakes import machine
 from tests.fakes.folders import Maker, write
 from tests.fakes.machine import WATTS_AT_THE_WALL
-from tests.golden.sample import record, result
+from tests.golden.sample import closed_loop, record, result
 
 one_run = cache(machine.one_run)  # facts are frozen, and a run takes a while
 
@@ -337,3 +337,13 @@ def test_a_folder_of_results_is_one_side(tmp_path: Path) -> None:
         write(tmp_path / path, whole)
     done = CliRunner().invoke(main, ["compare", str(tmp_path / "entry"), str(tmp_path / "alone"), "--json"])
     assert [each["results"] for each in json.loads(done.stdout)["machines"]] == [2, 1]
+
+
+def test_the_history_shows_a_change_that_compare_finds() -> None:
+    """MX at 300 W, at 303 W, which three runs 1 % apart do not tell from it, and at 200 W."""
+    judged = [judge(machine.one_run(watts, runs=3)) for watts in (300.0, 303.0, 200.0)]
+    rows = [command._in_history(each, judged[:at]) for at, each in enumerate(judged)]
+    assert [row[1:3] for row in rows] == [("Acme Quartz 9000", "edge-9")] * 3
+    assert [row[-1] for row in rows] == ["", "", "1.51 ×"] and all("± " in row[3] for row in rows), rows
+    alone = judge(result(record("a", "llm", "token", closed_loop([[5]]))))
+    assert command._in_history(alone, judged)[2:] == ("–", "–", "fair", "")
