@@ -285,8 +285,8 @@ def test_if_the_score_comes_first_checks_choose_the_routes_and_near_ones_are_che
     ], "acme is a third slower"
     assert [name for name in named if name.startswith("around")] == ["around0.003.probe.onnxruntime.fp32.probe"]
     assert (named[-1], audits) == ("mix1", 2), "before the plan, and then nothing waits"
-    (mixed,) = [phase for phase in steps if phase.placement]
-    assert {(rate.suite, rate.adapter) for rate in mixed.placement.rates} == {
+    (mixed,) = [phase.placement for phase in steps if phase.placement]
+    assert {(rate.suite, rate.adapter) for rate in mixed.rates} == {
         ("llm", "onnxruntime"),
         ("dlrm", "openvino"),
     }
