@@ -12,16 +12,17 @@ import random
 import sys
 import time
 
-from mixmark.harness.capabilities.plan.machine import Kind, Limits, Planner, Question, Speed
+from mixmark.harness.capabilities.plan.machine import Constraints, Kind, Question, Speed
+from mixmark.harness.capabilities.plan.program import Planner
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.figures import Estimate
 
 SEEDS = 3
-QUESTIONS: tuple[tuple[Question, Limits], ...] = (
-    ("cheapest", Limits(mixes_per_hour=200 * 3600)),
-    ("most", Limits(budget=1e6, watts=1e5)),
-    ("efficient", Limits(mixes_per_hour=200 * 3600, budget=2e6)),
-    ("efficient", Limits(budget=1e6)),
+QUESTIONS: tuple[tuple[Question, Constraints], ...] = (
+    ("cheapest", Constraints(mixes_per_hour=200 * 3600)),
+    ("most", Constraints(budget=1e6, watts=1e5)),
+    ("efficient", Constraints(mixes_per_hour=200 * 3600, budget=2e6)),
+    ("efficient", Constraints(budget=1e6)),
 )
 
 

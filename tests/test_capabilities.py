@@ -31,7 +31,7 @@ HOMONYMS = {
     "compare": ("outputs with a reference", "audit"),
     "meters": ("energy sources, and the room of those that are built in", ANYWHERE),
     "new": ("what was not there before", "outputs"),
-    "external": ("of a meter, and of tensors in a file of their own", "onnx_weights convert result total"),
+    "external": ("of a meter, and of tensors in a file of their own", "onnx_weights convert result coverage"),
     "host": ("the machine that a record, a device or a domain is of", ANYWHERE),
     "export": ("of a graph by torch", "onnx_graphs"),
     "Decode": ("of diffusion's images", "network"),

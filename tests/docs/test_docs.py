@@ -16,7 +16,7 @@ import pytest
 
 from mixmark.harness.cli import commands
 from mixmark.harness.contracts import schema
-from mixmark.harness.judge.energy import reading, total
+from mixmark.harness.judge.energy import coverage, reading
 from mixmark.harness.judge.rules import interference
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.machine import config
@@ -84,9 +84,9 @@ def test_the_contract_is_that_of_the_protocols() -> None:
 
 
 def test_the_page_lists_what_a_domain_may_say() -> None:
-    assert tuple(row[0] for row in table(CONTRACT, "method", "what it is")) == total.METHODS
+    assert tuple(row[0] for row in table(CONTRACT, "method", "what it is")) == coverage.METHODS
     words = " ".join(row[0] for row in table(CONTRACT, "word", "what it is"))
-    assert {reading.WHOLE, *(part for parts in total.LEFT_OUT.values() for part in parts)} <= set(
+    assert {reading.WHOLE, *(part for parts in coverage.LEFT_OUT.values() for part in parts)} <= set(
         re.findall("`([^`]+)`", words)
     )
     assert " ".join(CONTRACT.split()).count(f"from 1 to {messages.MAX_CONCURRENCY}") == 1
@@ -338,9 +338,9 @@ def test_the_numbers_of_the_method_are_those_of_the_code() -> None:
 def test_energy() -> None:
     assert [row[0] for row in table(RULES, "reason")] == list(get_args(reading.ReadingProblem))
     left_out = {kind: what for kind, what in table(RULES, "boundary", "does not include")}
-    assert list(left_out) == list(total.CLASSES)
-    for kind in total.CLASSES:
-        assert all(each in left_out[kind] for each in total.LEFT_OUT[kind])
+    assert list(left_out) == list(coverage.CLASSES)
+    for kind in coverage.CLASSES:
+        assert all(each in left_out[kind] for each in coverage.LEFT_OUT[kind])
 
 
 def test_failures_and_exit_codes() -> None:

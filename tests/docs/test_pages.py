@@ -21,7 +21,7 @@ from mixmark.harness import VERSION
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts import schema
 from mixmark.harness.judge import score, verdict
-from mixmark.harness.judge.energy import total
+from mixmark.harness.judge.energy import coverage
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
 from mixmark.harness.machine import config
 from mixmark.harness.plan import mixes, presets
@@ -159,7 +159,7 @@ def test_the_glossary_is_in_order_and_knows_the_words_of_the_program() -> None:
         *get_args(score.Grade),
         *get_args(schema.Tier),
         *presets.PRESETS,
-        *total.CLASSES,
+        *coverage.CLASSES,
     }
     assert not [word for word in words if f"*{word}*" not in page.lower()]
 

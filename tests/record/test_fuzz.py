@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.judge.assessment import Assessment
-from mixmark.harness.judge.energy.total import CLASSES
+from mixmark.harness.judge.energy.coverage import CLASSES
 from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
 from tests.fakes.folders import Maker, rehash, write

@@ -17,8 +17,8 @@ from mixmark.harness.capabilities.meter_trial.trial import LiveReading, busy_cpu
 from mixmark.harness.contracts.device_ids import part_of
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Absent, Device, Domain
+from mixmark.harness.judge.energy.coverage import LEFT_OUT, contains, overlap
 from mixmark.harness.judge.energy.reading import WHOLE
-from mixmark.harness.judge.energy.total import LEFT_OUT, contains, overlap
 from mixmark.harness.machine import config as configuration
 from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config

@@ -48,8 +48,9 @@ def meters(load_s: float | None, adapters: tuple[str, ...], config: Path | None,
               mixmark meters --load 10
     """
     from mixmark.harness.capabilities.meter_trial import trial as meter_trial
+    from mixmark.harness.judge.energy.coverage import antichain, needed, rivals, unmetered
     from mixmark.harness.judge.energy.reading import SHORT_WINDOWS
-    from mixmark.harness.judge.energy.total import CLAIM, antichain, needed, rivals, unmetered
+    from mixmark.harness.judge.energy.total import CLAIM
     from mixmark.harness.machine import config as configuration
     from mixmark.harness.machine import setup
     from mixmark.harness.measure.metering import metered

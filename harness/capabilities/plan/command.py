@@ -19,7 +19,7 @@ from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
     from mixmark.harness.capabilities.plan.catalogue import MeasuredMachine
-    from mixmark.harness.capabilities.plan.machine import Kind, Limits, Retained
+    from mixmark.harness.capabilities.plan.machine import Constraints, Kind, Retained
     from mixmark.harness.capabilities.plan.outlook import Box, Outlook
     from mixmark.harness.capabilities.plan.prices import Declared, Prices
     from mixmark.harness.contracts.schema import Mix
@@ -157,7 +157,8 @@ def _outlook(
 ) -> Outlook:
     """The answers for these machines. left_out: (name, reason) of the other results. more: the other options."""
     from mixmark.harness.capabilities.plan import assumed, outlook, prices
-    from mixmark.harness.capabilities.plan.machine import Energy, Planner
+    from mixmark.harness.capabilities.plan.machine import Tariff
+    from mixmark.harness.capabilities.plan.program import Planner
 
     unused: list[tuple[str, str]] = []
     listed = prices.load(more["prices"]) if more["prices"] else prices.Prices()
@@ -172,7 +173,7 @@ def _outlook(
     offered = {kind.unmarked for source, machine in machines if not source.owned for kind in machine.kinds}
     limits = _limits(kinds, offered, own_work, more)
     kinds = _with_slots(kinds, limits)
-    energy = None if more["tariff"] is None else Energy(more["tariff"], more["years"])
+    energy = None if more["tariff"] is None else Tariff(more["tariff"], more["years"])
     planner = Planner(kinds, mix.units, _retained(machines, mix, bits), energy)
     found = outlook.answered(planner, limits, left_out, _boxes(machines, kinds))
     without = ((plain(name), why) for name, why in unused)
@@ -315,9 +316,9 @@ def _boxes(machines: Sequence[Machine], kinds: Sequence[Kind]) -> list[Box]:
     ]
 
 
-def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapping[str, Any]) -> Limits:
+def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapping[str, Any]) -> Constraints:
     """The limits that the options state. Of what is owned and not offered there is no more."""
-    from mixmark.harness.capabilities.plan.machine import Limits
+    from mixmark.harness.capabilities.plan.machine import Constraints
 
     owned = {kind.name: kind.owned for kind in kinds}
     at_least: dict[str, int] = {}
@@ -327,7 +328,7 @@ def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapp
         at_least[name] = at_most[name] = owned[name] + count
     for name, gone in _counts("--without", more["without"], kinds, 0).items():
         at_most[name] = max(0, owned[name] - gone) if gone else 0
-    return Limits(
+    return Constraints(
         mixes_per_hour=more["mixes_per_hour"] or (1.0 if own_work else None),
         budget=more["budget"],
         watts=more["power"],
@@ -337,7 +338,7 @@ def _limits(kinds: Sequence[Kind], offered: set[str], own_work: bool, more: Mapp
     )
 
 
-def _with_slots(kinds: Sequence[Kind], limits: Limits) -> list[Kind]:
+def _with_slots(kinds: Sequence[Kind], limits: Constraints) -> list[Kind]:
     """The kinds with room for the accelerators that --add asks for, in equal parts in the hosts."""
     added = sum(limits.at_least.get(kind.name, 0) for kind in kinds if not kind.is_host)
     hosts = sum(kind.owned or limits.at_least.get(kind.name, 0) for kind in kinds if kind.is_host)

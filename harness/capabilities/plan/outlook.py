@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from mixmark.harness.capabilities.plan.machine import (
-    Answer,
-    Assumption,
-    Energy,
-    Kind,
-    Limits,
-    Planner,
-    Question,
-    Retained,
-)
+from mixmark.harness.capabilities.plan.machine import Answer, Assumption, Constraints, Kind, Question, Retained, Tariff
+from mixmark.harness.capabilities.plan.program import Planner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +21,7 @@ class Outlook:
     demand: float | None
     """The required mixes per hour."""
     retained: Retained
-    energy: Energy | None
+    energy: Tariff | None
     currency: str = ""
     """Empty if none was named."""
     declared: dict[str, tuple[str, ...]]
@@ -59,7 +51,7 @@ Box = tuple[Mapping[str, int], float | None]
 
 
 def answered(
-    planner: Planner, limits: Limits, left_out: Sequence[tuple[str, str]] = (), measured: Sequence[Box] = ()
+    planner: Planner, limits: Constraints, left_out: Sequence[tuple[str, str]] = (), measured: Sequence[Box] = ()
 ) -> Outlook:
     """Answers the questions whose facts are known. Raises UsageError if no machine keeps the limits or a suite runs on
     no kind.
@@ -114,7 +106,7 @@ def boxes(planner: Planner, measured: Sequence[Box]) -> tuple[Answer, ...]:
             continue
         hosted = any(kind.is_host and kind.name in counts for kind in free.kinds)
         at_most = {kind.name: counts.get(kind.name, 0) for kind in free.kinds if hosted or not kind.is_host}
-        limits = Limits(hosts=None if hosted else 1, at_least=counts, at_most=at_most)
+        limits = Constraints(hosts=None if hosted else 1, at_least=counts, at_most=at_most)
         if answer := free.answer_if_any("most", limits):
             own = replace(answer, price=price) if answer.price is None else answer
             found.setdefault(tuple(sorted(answer.counts.items())), own)
@@ -133,11 +125,11 @@ def per_kwh(answer: Answer) -> float | None:
     return answer.planned_per_hour * 1000 / answer.watts if answer.watts else None
 
 
-def _needs_price(question: Question, limits: Limits) -> bool:
+def _needs_price(question: Question, limits: Constraints) -> bool:
     return question == "cheapest" or limits.budget is not None
 
 
-def _unknown(planner: Planner, question: Question, limits: Limits) -> dict[str, str]:
+def _unknown(planner: Planner, question: Question, limits: Constraints) -> dict[str, str]:
     """Why kinds have no part in the question, by their names."""
     found = {kind.name: why for kind in planner.kinds if (why := _lacks(kind, question, limits, planner.energy))}
     hosts = [kind.name for kind in planner.kinds if kind.slots]
@@ -147,7 +139,7 @@ def _unknown(planner: Planner, question: Question, limits: Limits) -> dict[str, 
     return found
 
 
-def _lacks(kind: Kind, question: Question, limits: Limits, energy: Energy | None) -> str | None:
+def _lacks(kind: Kind, question: Question, limits: Constraints, energy: Tariff | None) -> str | None:
     """The unknown figure of a kind that the question needs. None if all are known."""
     if _needs_price(question, limits) and kind.price is None and kind.owned < max(1, limits.at_least.get(kind.name, 0)):
         return "its price is not known: --prices takes it"
@@ -158,7 +150,7 @@ def _lacks(kind: Kind, question: Question, limits: Limits, energy: Energy | None
     return None
 
 
-def _unanswerable(planner: Planner, question: Question, limits: Limits, unknown: Mapping[str, str]) -> str | None:
+def _unanswerable(planner: Planner, question: Question, limits: Constraints, unknown: Mapping[str, str]) -> str | None:
     if question == "cheapest" and limits.mixes_per_hour is None:
         return "--mixes-per-hour or --per-hour says how much work the machine must do"
     if forced := [f"{name}: {why}" for name, why in unknown.items() if name in limits.at_least]:
@@ -176,4 +168,6 @@ def _unanswerable(planner: Planner, question: Question, limits: Limits, unknown:
 def _today(planner: Planner) -> Answer | None:
     own = [kind for kind in planner.kinds if kind.owned]
     counts = {kind.name: kind.owned for kind in own}
-    return replace(planner, kinds=own).answer_if_any("most", Limits(at_least=counts, at_most=counts)) if own else None
+    return (
+        replace(planner, kinds=own).answer_if_any("most", Constraints(at_least=counts, at_most=counts)) if own else None
+    )

@@ -13,8 +13,9 @@ from mixmark.harness.capabilities.wide_pictures import strips
 from mixmark.harness.capabilities.wide_pictures.routes import hues
 from mixmark.harness.contracts.schema import Completions, Int64s, Result
 from mixmark.harness.judge.assessment import Assessment
+from mixmark.harness.judge.energy.coverage import antichain
 from mixmark.harness.judge.energy.reading import power as power_of
-from mixmark.harness.judge.energy.total import antichain, metered, to_meter
+from mixmark.harness.judge.energy.total import metered, to_meter
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.statistics import timestamps

@@ -12,20 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mixmark.harness.contracts.schema import Domain, Finding, FindingValue, Metering, Result
+from mixmark.harness.judge.energy.coverage import antichain, lacking, unmetered_parts, why_no_boundary
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, SHORT, TOO_SHORT
-from mixmark.harness.judge.energy.total import (
-    CROSS_CHECK,
-    MachineEnergy,
-    antichain,
-    disagreements,
-    lacking,
-    metered,
-    to_meter,
-    twins,
-    unmetered_parts,
-    why,
-    why_no_boundary,
-)
+from mixmark.harness.judge.energy.total import CROSS_CHECK, MachineEnergy, disagreements, metered, to_meter, twins, why
 from mixmark.harness.judge.evidence import Evidence, is_solo
 from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, effect, explains, found, invalid, note, warning
 from mixmark.harness.judge.rules.registered import Room, share

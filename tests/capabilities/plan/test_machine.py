@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mixmark.harness.capabilities.plan.machine import Answer, Assumption, Energy, Kind, Limits, Planner, Retained, Speed
+from mixmark.harness.capabilities.plan.machine import Answer, Assumption, Constraints, Kind, Retained, Speed, Tariff
+from mixmark.harness.capabilities.plan.program import Planner
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Device, Rate
@@ -35,7 +36,7 @@ ALL = Retained()
 
 
 def best(kinds: Sequence[Kind], question: str, retained: Retained = ALL, **limits: object) -> Answer:
-    return Planner(kinds, MIX, retained).answer(question, Limits(**limits))  # type: ignore[arg-type]
+    return Planner(kinds, MIX, retained).answer(question, Constraints(**limits))  # type: ignore[arg-type]
 
 
 # Alone, X does 1/(1/4 + 1) = 0.8 mixes per second and Y as much. Together each does its own suite, 4 mixes per second.
@@ -52,7 +53,7 @@ def test_the_cheapest_machine_by_hand() -> None:
 
 
 def test_one_kind_alone_costs_more_than_a_mixture() -> None:
-    alone = Planner([host(50), X, Y], MIX).alone("cheapest", Limits(mixes_per_hour=4 * 3600))
+    alone = Planner([host(50), X, Y], MIX).alone("cheapest", Constraints(mixes_per_hour=4 * 3600))
     assert {name: answer.price for name, answer in alone.items()} == {"X": 550, "Y": 550}  # 5 of it in a host
 
 
@@ -107,9 +108,9 @@ def test_what_is_owned_is_used_before_anything_is_bought() -> None:
 def test_electricity_decides_between_a_cheap_and_a_frugal_device() -> None:
     cheap, frugal = kind("cheap", 2, 2, 100, watts=200.0), kind("frugal", 2, 2, 200, watts=100.0)
     kinds = [host(idle_watts=0.0), cheap, frugal]
-    limits = Limits(mixes_per_hour=3600)
+    limits = Constraints(mixes_per_hour=3600)
     assert Planner(kinds, MIX).answer("cheapest", limits).counts == {"host": 1, "cheap": 1}
-    answer = Planner(kinds, MIX, energy=Energy(per_kwh=0.2, years=1)).answer("cheapest", limits)
+    answer = Planner(kinds, MIX, energy=Tariff(per_kwh=0.2, years=1)).answer("cheapest", limits)
     assert answer.counts == {"host": 1, "frugal": 1}
     assert answer.price == 200
     assert answer.energy_cost == pytest.approx(0.2 * 8.766 * 100)  # 100 W for a year

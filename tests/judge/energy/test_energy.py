@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Metering, Samples
+from mixmark.harness.judge.energy.coverage import needed, uncovered
 from mixmark.harness.judge.energy.reading import EnergyReading, cumulative, in_phase, power, reading, same
 from mixmark.harness.judge.energy.total import (
     MachineEnergy,
@@ -19,10 +20,8 @@ from mixmark.harness.judge.energy.total import (
     device_watts,
     disagreements,
     less_than_parts,
-    needed,
     of_record,
     total,
-    uncovered,
     unmeasured,
 )
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run

@@ -9,8 +9,9 @@ import pytest
 
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.schema import Domain, Hosts, Metering, Result, Samples
+from mixmark.harness.judge.energy.coverage import antichain, needed, uncovered
 from mixmark.harness.judge.energy.reading import in_phase
-from mixmark.harness.judge.energy.total import antichain, needed, total, uncovered
+from mixmark.harness.judge.energy.total import total
 from mixmark.harness.judge.rules import quality
 from mixmark.harness.judge.solo_rates import power
 from tests.fakes.hosts import NAMES, WATTS, cluster, wall
