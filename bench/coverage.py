@@ -180,10 +180,7 @@ def simulate(process: Process, length_s: int, trials: int, seed: int = 0) -> Out
             low, high = interval.ends
             held += low <= truth <= high
     return Outcome(
-        steady / trials,
-        given / trials,
-        held / given if given else math.nan,
-        (given - held) / steady if steady else 0.0,
+        steady / trials, given / trials, held / given if given else math.nan, (given - held) / steady if steady else 0.0
     )
 
 

@@ -21,18 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.schema import (
-    Device,
-    Limits,
-    Mix,
-    Phase,
-    Placement,
-    Rate,
-    Record,
-    Route,
-    Share,
-    Task,
-)
+from mixmark.harness.contracts.schema import Device, Limits, Mix, Phase, Placement, Rate, Record, Route, Share, Task
 from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment

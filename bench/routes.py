@@ -86,12 +86,7 @@ def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
             device = next(each for each in devices if each.kind == "cpu")
             choice = SuiteChoice(name=row.suite, spec=suite.spec, tier=TIER, weight_class=weight_class(row.precision))
             opened = worker.call(AdapterCalls.open, TIMEOUT_S)(
-                key="a",
-                device=device,
-                suite=choice,
-                precision=row.precision,
-                scenario=row.scenario,
-                free_bytes=None,
+                key="a", device=device, suite=choice, precision=row.precision, scenario=row.scenario, free_bytes=None
             )
             batch = None if row.scenario == "offline" else 1
             prepare = worker.call(AdapterCalls.prepare, TIMEOUT_S)

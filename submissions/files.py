@@ -116,10 +116,7 @@ def _ssh(*words: str, content: bytes = b"", interactive: bool = False) -> subpro
         raise MixmarkError("ssh-keygen is not installed", "install OpenSSH 8.0 or later, or do without signatures")
     try:
         done = subprocess.run(
-            [program, *words],
-            input=None if interactive else content,
-            capture_output=True,
-            timeout=TIMEOUT_S,
+            [program, *words], input=None if interactive else content, capture_output=True, timeout=TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MixmarkError(f"ssh-keygen does not answer: {error}") from error

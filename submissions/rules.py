@@ -293,19 +293,7 @@ STAGES: tuple[tuple[Callable[[Submission], Breaches], ...], ...] = (
     (schema,),
     (manifest, signed),
     (result,),
-    (
-        whole_result,
-        finished,
-        date,
-        private,
-        valid,
-        hosted,
-        score,
-        one_mix,
-        one_machine,
-        conformance,
-        copied,
-    ),
+    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, copied),
     (place, declared),
 )
 AUDIT = "E-AUDIT"

@@ -22,7 +22,8 @@ ANYWHERE = "*"
 HOMONYMS = {
     "hosts": (
         "whose devices, systems and domains a result holds; one is this machine",
-        "result assessment reading total consistency setup executor local_executor placement hosts report summary",
+        "result assessment reading coverage total consistency setup executor local_executor placement hosts "
+        "report summary",
     ),
     "paths": ("of files", "counters data"),
     "plan": ("of a mix, and the room that makes it", ANYWHERE),
@@ -31,7 +32,7 @@ HOMONYMS = {
     "compare": ("outputs with a reference", "audit"),
     "meters": ("energy sources, and the room of those that are built in", ANYWHERE),
     "new": ("what was not there before", "outputs"),
-    "external": ("of a meter, and of tensors in a file of their own", "onnx_weights convert result coverage"),
+    "external": ("of a meter, and of tensors in a file of their own", "onnx_weights convert result coverage total"),
     "host": ("the machine that a record, a device or a domain is of", ANYWHERE),
     "export": ("of a graph by torch", "onnx_graphs"),
     "Decode": ("of diffusion's images", "network"),

@@ -29,10 +29,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if not re.match(r"mixmark-[^/]*\.(dist-info|data)/", name)}
     assert top == {"mixmark"}
-    assert {
-        "mixmark/api.py",
-        "mixmark/harness/adapters/torch/__init__.py",
-    } <= set(names)
+    assert {"mixmark/api.py", "mixmark/harness/adapters/torch/__init__.py"} <= set(names)
     assert [name for name in names if name.endswith(".data/data/share/man/man1/mixmark.1")]
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert pages == {name.partition("/share/doc/mixmark/")[2] for name in names if name.endswith(".md")} - {""}

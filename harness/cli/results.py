@@ -22,12 +22,7 @@ from mixmark.harness.cli.show import VERBOSE, form_of, print_end, result_or_newe
 )
 @VERBOSE
 @JSON
-def report(
-    result: Path | None,
-    format_: str | None,
-    verbose: bool,
-    as_json: bool,
-) -> None:
+def report(result: Path | None, format_: str | None, verbose: bool, as_json: bool) -> None:
     """Show the report of a result folder, by default of the newest in ./results.
 
     Every figure is computed again from the raw data. As with `mixmark run`, the exit code is 1 if something is

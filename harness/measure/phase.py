@@ -18,15 +18,7 @@ from pathlib import Path
 import psutil
 
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.schema import (
-    Completion,
-    Conditions,
-    Device,
-    Failure,
-    Phase,
-    Record,
-    Share,
-)
+from mixmark.harness.contracts.schema import Completion, Conditions, Device, Failure, Phase, Record, Share
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.machine.sampling import Watch, Watched, canary
 from mixmark.harness.machine.setup import Equipment

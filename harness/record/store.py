@@ -44,13 +44,7 @@ from pydantic import ValidationError
 
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.numbers import filesize
-from mixmark.harness.contracts.schema import (
-    SCHEMA,
-    Fact,
-    Metering,
-    Record,
-    Result,
-)
+from mixmark.harness.contracts.schema import SCHEMA, Fact, Metering, Record, Result
 from mixmark.harness.plugins import locks
 from mixmark.harness.record.files import (
     append_line,

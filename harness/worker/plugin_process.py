@@ -26,28 +26,15 @@ from typing import Any, Concatenate, Protocol, cast
 import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, Unsupported, UsageError
-from mixmark.harness.contracts.protocols import (
-    Watcher,
-)
-from mixmark.harness.contracts.schema import (
-    Cost,
-    Gate,
-    LatencyLimits,
-    Precision,
-)
+from mixmark.harness.contracts.protocols import Watcher
+from mixmark.harness.contracts.schema import Cost, Gate, LatencyLimits, Precision
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources.psutils import UNKNOWN
 from mixmark.harness.worker.calls import P, T
 from mixmark.harness.worker.failures import Misused, WorkerFailed
 from mixmark.harness.worker.handle import Worker, why
-from mixmark.harness.worker.messages import (
-    PluginCalls,
-    SuiteCalls,
-    SuiteChoice,
-    SuiteDescription,
-    WatcherCalls,
-)
+from mixmark.harness.worker.messages import PluginCalls, SuiteCalls, SuiteChoice, SuiteDescription, WatcherCalls
 from mixmark.harness.worker.services import described
 
 LOADING_S = 120.0  # a cold import of a vendor's framework from a slow disk

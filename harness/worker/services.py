@@ -10,23 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mixmark.harness.contracts.errors import PluginError
-from mixmark.harness.contracts.protocols import (
-    Suite,
-)
-from mixmark.harness.contracts.schema import (
-    Cost,
-    Gate,
-    LatencyLimits,
-    Precision,
-)
+from mixmark.harness.contracts.protocols import Suite
+from mixmark.harness.contracts.schema import Cost, Gate, LatencyLimits, Precision
 from mixmark.harness.contracts.weights import checked
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker import messages
-from mixmark.harness.worker.messages import (
-    SuiteCalls,
-    SuiteChoice,
-)
+from mixmark.harness.worker.messages import SuiteCalls, SuiteChoice
 
 
 def plugin_of(setup: messages.Setup) -> Plugin:

@@ -13,13 +13,7 @@ import onnx
 import pytest
 
 from mixmark.harness.adapters import devices as adapter_devices
-from mixmark.harness.adapters.onnxruntime import (
-    OnnxRuntime,
-    OnnxSession,
-    convert,
-    elsewhere,
-    session_options,
-)
+from mixmark.harness.adapters.onnxruntime import OnnxRuntime, OnnxSession, convert, elsewhere, session_options
 from mixmark.harness.adapters.onnxruntime import devices as onnxruntime_devices
 from mixmark.harness.adapters.onnxruntime.convert import replace
 from mixmark.harness.adapters.onnxruntime.devices import (

@@ -52,10 +52,7 @@ def test_known_names_are_returned_once() -> None:
     ],
 )
 def test_an_error_of_the_system_is_a_thing_a_cause_and_a_next_step(number: int, hint: str) -> None:
-    with (
-        pytest.raises(ResultError) as refused,
-        explained("cannot write a", "choose another --out", ResultError),
-    ):
+    with pytest.raises(ResultError) as refused, explained("cannot write a", "choose another --out", ResultError):
         raise OSError(number, os.strerror(number), "a")
     assert (str(refused.value), refused.value.hint) == (f"cannot write a: {os.strerror(number)}", hint)
 

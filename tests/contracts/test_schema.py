@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from mixmark.harness.contracts.schema import (
-    Completions,
-    Conditions,
-    Device,
-    Failure,
-    Finding,
-    Phase,
-    Placement,
-    Result,
-)
+from mixmark.harness.contracts.schema import Completions, Conditions, Device, Failure, Finding, Phase, Placement, Result
 from tests.golden.sample import phase, record
 
 

@@ -19,20 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mixmark import (
-    Array,
-    Cost,
-    Device,
-    Feed,
-    Feeds,
-    Gate,
-    LatencyLimits,
-    Runner,
-    Session,
-    Suite,
-    UnitNames,
-    Use,
-)
+from mixmark import Array, Cost, Device, Feed, Feeds, Gate, LatencyLimits, Runner, Session, Suite, UnitNames, Use
 from mixmark.harness.contracts import seeds
 from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.contracts.seeds import poisson

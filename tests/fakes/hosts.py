@@ -95,12 +95,7 @@ def busy(known: Rates, seconds: float) -> Machine:
     return machine
 
 
-def cluster(
-    names: Sequence[str] = NAMES,
-    runs: int = 1,
-    speeds: Rates | None = None,
-    seconds: float = 600,
-) -> Result:
+def cluster(names: Sequence[str] = NAMES, runs: int = 1, speeds: Rates | None = None, seconds: float = 600) -> Result:
     """A run over these hosts, each with a GPU, a processor and a wall meter, all of them kept busy for 10 minutes."""
     known = dict(speeds or rates(names))
     machine = busy(known, seconds)

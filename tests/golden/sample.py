@@ -230,7 +230,7 @@ def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] =
                 mixmark="0.1.0",
                 packages={"numpy": "2.1.0", "torch": "2.9.0"},
                 vendor={"CUDA": "13.0", "NVIDIA driver": "580.1"},
-            ),
+            )
         },
         absent=absent,
         suites=SUITES,

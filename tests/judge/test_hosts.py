@@ -9,15 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from mixmark.harness.contracts.device_ids import host_of
-from mixmark.harness.contracts.schema import (
-    Conditions,
-    Cost,
-    Hosts,
-    Phase,
-    Rate,
-    Result,
-    System,
-)
+from mixmark.harness.contracts.schema import Conditions, Cost, Hosts, Phase, Rate, Result, System
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import integrity, interference, quality
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions

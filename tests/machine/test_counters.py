@@ -187,8 +187,7 @@ def test_kernel_threads_are_no_other_programs(tmp_path: Path) -> None:
     """One worked before, and one is new."""
     write(quiet(tmp_path), kernel_threads(50))
     found = block(
-        tmp_path,
-        {"proc/stat": counted(cpu0=90), **process(WORKER, (60, 0, 0, 0), child=""), **kernel_threads(70, 8)},
+        tmp_path, {"proc/stat": counted(cpu0=90), **process(WORKER, (60, 0, 0, 0), child=""), **kernel_threads(70, 8)}
     )
     assert found.kernel_ns == (20 + 8) * TICK_NS
     assert found.foreign_ns == (90 - 60 - 28) * TICK_NS

@@ -201,10 +201,7 @@ CAUGHT_AS_SERVERS = {
     "SlowingTheClock": ("finished.failed", "the worker's timestamps cannot be used: time runs backwards"),
     "Quitting": ("on_schedule.left_out", ""),
 }
-CAUGHT_WITH_BULK = {
-    "Hiding": ("audited.problem", "that it had to keep"),
-    "EverySecond": CAUGHT["EverySecond"],
-}
+CAUGHT_WITH_BULK = {"Hiding": ("audited.problem", "that it had to keep"), "EverySecond": CAUGHT["EverySecond"]}
 """Where the outputs outgrow the memory for them."""
 CAUGHT_AS_PROBES = {"Boasting": ("audited.wrong", ""), "Squeezing": ("audited.wrong", "")}
 GAIN_NOTHING_AS_PROBES = ("Anticipating",)

@@ -11,17 +11,7 @@ from typing import Any
 
 import pytest
 
-from mixmark.harness.contracts.schema import (
-    Device,
-    Limits,
-    Mix,
-    Phase,
-    Rate,
-    Record,
-    Route,
-    Share,
-    Task,
-)
+from mixmark.harness.contracts.schema import Device, Limits, Mix, Phase, Rate, Record, Route, Share, Task
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.setup import Equipment

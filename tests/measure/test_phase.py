@@ -224,11 +224,7 @@ def test_an_interrupt_while_several_load_leaves_no_worker(
 
 
 @pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({"mode": "unsupported"}, "unsupported"),
-        ({"python": "/opt/acme/python"}, "crashed"),
-    ],
+    ("options", "kind"), [({"mode": "unsupported"}, "unsupported"), ({"python": "/opt/acme/python"}, "crashed")]
 )
 def test_what_goes_wrong_before_the_drive_is_the_records_error(
     folder: Path, options: dict[str, str], kind: str

@@ -50,10 +50,7 @@ class Card:
 
     @property
     def fields(self) -> Mapping[tuple[int, int], Trace | None]:
-        return {
-            (nvml.POWER_INSTANT, nvml.GPU): self.instant_mw,
-            (nvml.POWER_AVERAGE, nvml.GPU): self.average_mw,
-        }
+        return {(nvml.POWER_INSTANT, nvml.GPU): self.instant_mw, (nvml.POWER_AVERAGE, nvml.GPU): self.average_mw}
 
 
 class Library:

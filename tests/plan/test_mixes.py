@@ -83,10 +83,7 @@ def test_a_published_mix_of_suites_that_are_not_installed_is_refused_with_their_
             "a.limits.llm must have at least one of first_s",
         ),
         ('[a]\ntier = "edge"\nunits = { llm = 1 }\nlimits.llm = { total_s = -1 }\n', "must be seconds, above 0"),
-        (
-            '[a]\ntier = "edge"\nunits = { llm = 1 }\nlimits.dlrm = { total_s = 1 }\n',
-            "limits of dlrm, but no units",
-        ),
+        ('[a]\ntier = "edge"\nunits = { llm = 1 }\nlimits.dlrm = { total_s = 1 }\n', "limits of dlrm, but no units"),
         ("[mine\n", "cannot read the mix"),
     ],
 )

@@ -15,16 +15,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.contracts.schema import (
-    SCHEMA,
-    Audit,
-    Failure,
-    Gate,
-    Metering,
-    Record,
-    Result,
-    Samples,
-)
+from mixmark.harness.contracts.schema import SCHEMA, Audit, Failure, Gate, Metering, Record, Result, Samples
 from mixmark.harness.record import files, raw_files, store
 from tests.fakes.folders import forge, with_outputs, write_hashes
 from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample

@@ -167,10 +167,7 @@ def test_a_fast_wrong_output_counts_for_nothing() -> None:
     assert (cheat.status, figures.throughput(cheat)) == ("invalid", ("invalid", "10.0 img/s"))
     assert judge(wrong()).matrix is None, "there is but one device with a figure"
     assert " invalid " in report.full(judge(wrong())) and "invalid, 10.0 img/s" in report.markdown(judge(wrong()))
-    assert [row["status"] for row in csv.DictReader(as_csv(judge(wrong())).splitlines())] == [
-        "ok",
-        "invalid",
-    ]
+    assert [row["status"] for row in csv.DictReader(as_csv(judge(wrong())).splitlines())] == ["ok", "invalid"]
     rows = json.loads(REPORTERS["report.json"](judge(wrong())))["runs"]
     assert {row["key"]: row["status"] for row in rows}["b"] == "invalid"
     assert '<a href="#b"><span class="state bad">invalid</span></a>' in report.html(judge(wrong()))

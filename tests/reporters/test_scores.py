@@ -46,14 +46,7 @@ def beside() -> Result:
         record("c", "dlrm", "sample", closed_loop([[100]] * 8)),
         record("d", "dlrm", "sample", closed_loop([[400]] * 8), device="gpu:a"),
         record("e", "diffusion", "image", closed_loop([[400]] * 8), device="gpu:a"),
-    ).model_copy(
-        update={
-            "devices": (
-                bare().devices[0],
-                bare().devices[1].model_copy(update={"id": "gpu:a"}),
-            )
-        }
-    )
+    ).model_copy(update={"devices": (bare().devices[0], bare().devices[1].model_copy(update={"id": "gpu:a"}))})
 
 
 def test_the_matrix_compares_every_device_with_the_first() -> None:

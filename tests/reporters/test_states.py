@@ -13,10 +13,7 @@ from tests.fakes.machine import EDGE
 from tests.golden.sample import MS, closed_loop, record, result
 from tests.judge.found import six
 
-FORMS: dict[str, Callable[[Assessment], str]] = {
-    "console": report.console,
-    "full": report.full,
-}
+FORMS: dict[str, Callable[[Assessment], str]] = {"console": report.console, "full": report.full}
 WRONG = Audit(gate=Gate(metric="error", at_most=0.1), feeds=(0,), values=(0.5,), finished=64)
 
 

@@ -91,10 +91,7 @@ HYBRID = {"proc/self/cgroup": "4:cpu,cpuacct:/pod/box\n0::/\n"}
                 "/ /cgroups/cpuset rw - cgroup none rw,cpuset",
                 "/ /cgroups/cpu rw shared:9 - cgroup none rw,cpuacct,cpu",
             )
-            | {
-                "cgroups/cpu/pod/cpu.cfs_quota_us": "100000",
-                "cgroups/cpu/pod/cpu.cfs_period_us": "100000",
-            },
+            | {"cgroups/cpu/pod/cpu.cfs_quota_us": "100000", "cgroups/cpu/pod/cpu.cfs_period_us": "100000"},
             1.0,
             1,
             1,

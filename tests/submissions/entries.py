@@ -11,14 +11,7 @@ from mixmark.harness.contracts.schema import Boundary, Device, Environment, Host
 from mixmark.harness.judge.findings import found
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Energy, Solo
-from mixmark.submissions.entry import (
-    Declaration,
-    DisclosedMachine,
-    Entry,
-    MixedRun,
-    Price,
-    Signed,
-)
+from mixmark.submissions.entry import Declaration, DisclosedMachine, Entry, MixedRun, Price, Signed
 from tests.fakes.solos import solo
 from tests.golden.sample import system
 

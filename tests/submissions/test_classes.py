@@ -277,8 +277,7 @@ def metered(accuracy: float | None) -> Contribution:
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "words"),
-    [(0.01, "meters of ±1 %, as declared"), (None, "not every meter declares its accuracy")],
+    ("accuracy", "words"), [(0.01, "meters of ±1 %, as declared"), (None, "not every meter declares its accuracy")]
 )
 def test_a_boundary_has_its_meters_and_the_accuracy_that_they_declare(accuracy: float | None, words: str) -> None:
     found = concluded(metered(accuracy))

@@ -191,9 +191,7 @@ def heavier(result: Result) -> Result:
     [
         (
             "E-ONE-MACHINE",
-            lambda result: result.model_copy(
-                update={"system": system().model_copy(update={"cpu_model": "Acme Opal"})},
-            ),
+            lambda result: result.model_copy(update={"system": system().model_copy(update={"cpu_model": "Acme Opal"})}),
         ),
         (
             "E-ONE-MACHINE",

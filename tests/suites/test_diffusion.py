@@ -282,11 +282,7 @@ def test_bf16_passes_the_gate(smoke: tuple[Any, Network], answered: list[tuple[F
     ],
 )
 def test_a_branch_that_is_left_out_fails_the_gate(
-    smoke: tuple[Any, Network],
-    answered: list[tuple[Feed, Array]],
-    graph: str,
-    branch: str,
-    declared: str,
+    smoke: tuple[Any, Network], answered: list[tuple[Feed, Array]], graph: str, branch: str, declared: str
 ) -> None:
     suite, session = smoke
     (feed, image), _ = answered

@@ -18,17 +18,7 @@ from bench.separation.networks import Network
 from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Array, Feed
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites.dlrm import (
-    AT_MOST,
-    FIXED,
-    HOTNESS,
-    LOOKUPS,
-    SHAPES,
-    Dlrm,
-    _changing,
-    _popular,
-    rows_touched,
-)
+from mixmark.suites.dlrm import AT_MOST, FIXED, HOTNESS, LOOKUPS, SHAPES, Dlrm, _changing, _popular, rows_touched
 from mixmark.suites.dlrm.network import Rank
 from mixmark.suites.limits import FP32
 from mixmark.suites.weights import RMS, Draw

@@ -223,12 +223,7 @@ class Batched(Engine):
     does not fit."""
 
     def __init__(
-        self,
-        fixed: int,
-        each: int,
-        fits: int = 10**9,
-        error: Exception | None = None,
-        spills: int = 10**9,
+        self, fixed: int, each: int, fits: int = 10**9, error: Exception | None = None, spills: int = 10**9
     ) -> None:
         self.fixed, self.each, self.fits, self.spills = fixed, each, fits, spills
         self.error = error or MemoryError()
@@ -471,12 +466,7 @@ def test_a_queue_that_grows_is_seen_before_a_limit_shows_it(gap_ns: int, concurr
 def test_a_queue_that_grows_is_given_up() -> None:
     with pytest.raises(Overloaded, match="the queue grows"):
         arrivals = iter(range(0, 10**9, 10))
-        open_loop(
-            Simulated(50),
-            given(),
-            arrivals,
-            limits(min_ns=10**6, max_ns=1000),
-        )
+        open_loop(Simulated(50), given(), arrivals, limits(min_ns=10**6, max_ns=1000))
 
 
 def test_the_highest_rate_is_found_to_five_percent() -> None:

@@ -3,6 +3,4 @@
 from bench.routes import RouteRow
 
 PEER = "bench.capabilities.train.torch"
-ROWS = {
-    "train-fp32": RouteRow("train", "single-stream", "torch", "fp32", PEER, "fp32", 0.9),
-}
+ROWS = {"train-fp32": RouteRow("train", "single-stream", "torch", "fp32", PEER, "fp32", 0.9)}

@@ -48,8 +48,7 @@ class Inspected:
 
 
 def checks(
-    root: Path = ROOT,
-    wait: Callable[[float], None] = lambda seconds: clock.sleep(seconds),
+    root: Path = ROOT, wait: Callable[[float], None] = lambda seconds: clock.sleep(seconds)
 ) -> tuple[Check, ...]:
     """All checks, in order; takes `SAMPLE_S`.
 

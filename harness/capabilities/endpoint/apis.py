@@ -107,13 +107,7 @@ def _as_messages(ids: Sequence[int]) -> Mapping[str, object]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-LLAMACPP = {
-    "samplers": ["top_k"],
-    "top_k": 1,
-    "ignore_eos": True,
-    "cache_prompt": False,
-    "return_tokens": True,
-}
+LLAMACPP = {"samplers": ["top_k"], "top_k": 1, "ignore_eos": True, "cache_prompt": False, "return_tokens": True}
 OPENAI = {"temperature": 0, "stream_options": {"include_usage": True}}
 VLLM = {**OPENAI, "ignore_eos": True, "return_token_ids": True}
 APIS: Mapping[str, Api] = {

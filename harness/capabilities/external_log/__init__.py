@@ -124,12 +124,7 @@ class Reader:
     """Reads the lines of an open source. Its errors are Lost, begin with the source's label, and leave it closed."""
 
     def __init__(
-        self,
-        source: LogFile | Program,
-        options: Mapping[str, str],
-        zone: tzinfo | None,
-        late_s: float,
-        clocks: Clocks,
+        self, source: LogFile | Program, options: Mapping[str, str], zone: tzinfo | None, late_s: float, clocks: Clocks
     ) -> None:
         """Reads up to the header, and of a log all that was written before."""
         self.source, self._zone, self._clocks = source, zone, clocks

@@ -23,16 +23,7 @@ from mixmark.harness.capabilities.hosts.dispatcher import Grant, HostDispatcher,
 from mixmark.harness.capabilities.hosts.messages import PART_BYTES, AgentCalls, LeaderCalls
 from mixmark.harness.capabilities.hosts.streams import Pipes, lines
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Device,
-    Domain,
-    Phase,
-    Placement,
-    Rate,
-    ServiceLimits,
-    Share,
-)
+from mixmark.harness.contracts.schema import Absent, Device, Domain, Phase, Placement, Rate, ServiceLimits, Share
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.machine import config as configuration
 from mixmark.harness.machine import setup
@@ -189,10 +180,7 @@ class Agent(AgentCalls):
         system, failed_watchers = setup.disclosed()
         absent = (*suites.absent, *bench.found.absent, *failed_watchers)
         return messages.HostDescription(
-            found=replace(bench.found, absent=absent),
-            system=system,
-            suites=tuple(suites.workloads),
-            machine=identity,
+            found=replace(bench.found, absent=absent), system=system, suites=tuple(suites.workloads), machine=identity
         )
 
     def measure_phase(self, *, phase: Phase, service: dict[str, ServiceLimits]) -> messages.PhaseMeasured:

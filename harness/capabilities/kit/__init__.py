@@ -34,11 +34,7 @@ def check_adapter(
     return report(adapter, config, timeout_s, on_check)
 
 
-def check_meter(
-    meter: str,
-    config: Path | None = None,
-    on_check: Callable[[str], None] = lambda name: None,
-) -> Report:
+def check_meter(meter: str, config: Path | None = None, on_check: Callable[[str], None] = lambda name: None) -> Report:
     """Checks a meter by its name, or as ./acme_power.py:AcmePower, against the devices of all adapters that are
     installed; the arguments are as in `check_adapter`."""
     from mixmark.harness.capabilities.kit.meter import report
@@ -46,11 +42,7 @@ def check_meter(
     return report(meter, config, on_check)
 
 
-def check_suite(
-    suite: str,
-    config: Path | None = None,
-    on_check: Callable[[str], None] = lambda name: None,
-) -> Report:
+def check_suite(suite: str, config: Path | None = None, on_check: Callable[[str], None] = lambda name: None) -> Report:
     """Checks a suite by its name, or as ./acme.py:Acme, at the smoke tier with torch; the arguments are as in
     `check_adapter`. The suite's code runs in this process."""
     from mixmark.harness.capabilities.kit.suite import report

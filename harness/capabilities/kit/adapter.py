@@ -12,14 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mixmark.harness.capabilities.kit.adapter_trials import AdapterTrials
-from mixmark.harness.capabilities.kit.report import (
-    Check,
-    NotChecked,
-    Report,
-    checked,
-    fail_for,
-    fail_if,
-)
+from mixmark.harness.capabilities.kit.report import Check, NotChecked, Report, checked, fail_for, fail_if
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Device, Record, Result

@@ -332,10 +332,7 @@ class AdapterTrials:
         feeds = max(2, audits, -(-(gate.samples if gate else 1) // batch))
         return share.model_copy(update={"batch": batch, "limits": _bounded(feeds, audits)})
 
-    def _worker(
-        self,
-        more_options: Mapping[str, str] | None = None,
-    ) -> Worker:
+    def _worker(self, more_options: Mapping[str, str] | None = None) -> Worker:
         """A fresh worker for requests of the kit's own. Raises WorkerFailed."""
         options = {**self._chosen.options, **(more_options or {})}
         log = self._folder / "logs" / "kit.log"

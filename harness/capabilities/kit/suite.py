@@ -30,12 +30,7 @@ from mixmark.harness.capabilities.kit.report import (
     fail_if,
     trial,
 )
-from mixmark.harness.contracts.errors import (
-    PluginError,
-    Unsupported,
-    UsageError,
-    WrongOutput,
-)
+from mixmark.harness.contracts.errors import PluginError, Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.numbers import counted, percent
 from mixmark.harness.contracts.protocols import Adapter, Array, Feed, Runner, Suite, Use, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Precision, WeightClass, weight_class

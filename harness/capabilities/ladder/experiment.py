@@ -4,15 +4,7 @@ from collections.abc import Mapping
 from statistics import geometric_mean
 from typing import Any
 
-from mixmark.harness.capabilities.ladder.load import (
-    DEFAULT,
-    Levels,
-    Load,
-    due_ns,
-    level_name,
-    limits_of,
-    load_at,
-)
+from mixmark.harness.capabilities.ladder.load import DEFAULT, Levels, Load, due_ns, level_name, limits_of, load_at
 from mixmark.harness.capabilities.serving.attendant import ServedByPolicy
 from mixmark.harness.capabilities.serving.contract import BY_PLAN
 from mixmark.harness.capabilities.serving.request_queue import request_units

@@ -148,10 +148,7 @@ def busy_cpus(settle_s: float = 0.0) -> Iterator[None]:
 
 
 def trials(
-    meters: Meters,
-    stretch_s: float,
-    parts: int,
-    load: Callable[[], AbstractContextManager[None]] = busy_cpus,
+    meters: Meters, stretch_s: float, parts: int, load: Callable[[], AbstractContextManager[None]] = busy_cpus
 ) -> tuple[tuple[MeterTrial, ...], OtherLoad | None]:
     """Reads all sources for three stretches. Returns also the load of other programs while nothing should run, if it
     was above the limit. parts: of each source's chart."""

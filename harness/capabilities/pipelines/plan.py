@@ -150,11 +150,7 @@ class Turn:
 
 
 def turns(
-    pipeline: Pipeline,
-    units: Mapping[str, int],
-    rates: Sequence[Rate],
-    devices: Sequence[Device],
-    plan: Planner,
+    pipeline: Pipeline, units: Mapping[str, int], rates: Sequence[Rate], devices: Sequence[Device], plan: Planner
 ) -> list[Turn]:
     """How the pipeline is run by all devices, then its work in one feed, if a suite does that, and then the pipeline by
     the best single device, if there is a choice.

@@ -127,10 +127,7 @@ class Train(Tiered):
             "ids": Spec((SEQUENCES, self.shape.tokens_in + 1), "int64"),
             "key": Spec((2, PROBES, longest(self.shape))),
         }
-        outputs = {
-            "losses": Spec((self.units(1),)),
-            "changes": Spec((changes(self.shape), PROBES * FOLDS)),
-        }
+        outputs = {"losses": Spec((self.units(1),)), "changes": Spec((changes(self.shape), PROBES * FOLDS))}
         return {"step": Graph(inputs, {}, outputs, self.module("step"), _not_exported)}
 
     def feed(self, random: np.random.Generator, batch: int) -> Feed:

@@ -7,14 +7,7 @@ from itertools import combinations
 from typing import get_args
 
 from mixmark.harness.contracts.device_ids import host_of, is_covered, meet, named, on, piece
-from mixmark.harness.contracts.schema import (
-    HOST_POOL,
-    HOST_PROCESSOR,
-    Absent,
-    Boundary,
-    Device,
-    Domain,
-)
+from mixmark.harness.contracts.schema import HOST_POOL, HOST_PROCESSOR, Absent, Boundary, Device, Domain
 from mixmark.harness.judge.energy.reading import WHOLE
 
 CLASSES: tuple[Boundary, ...] = get_args(Boundary)  # the widest first

@@ -22,10 +22,7 @@ FULL_W, PACKAGE_W = 600.0, 150.0
 
 
 def capped(
-    base: Result,
-    *runs: tuple[float, float, float],
-    package_w: float | None = PACKAGE_W,
-    of_its_cap: float = 1.0,
+    base: Result, *runs: tuple[float, float, float], package_w: float | None = PACKAGE_W, of_its_cap: float = 1.0
 ) -> Result:
     """runs: (cap, pace, watts at the wall) of each. package_w: of the processor without a cap; None: it has no
     meter. of_its_cap: at most this fraction of its cap is drawn."""

@@ -21,12 +21,7 @@ def compared() -> str:
     )
     tests, strange = sides[1], sides[2]
     return forms.html(
-        replace(
-            sides[0],
-            rows=(*sides[0].rows, *strange.rows),
-            verdicts=tests.verdicts,
-            uncompared=strange.uncompared,
-        )
+        replace(sides[0], rows=(*sides[0].rows, *strange.rows), verdicts=tests.verdicts, uncompared=strange.uncompared)
     )
 
 

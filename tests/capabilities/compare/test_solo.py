@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.capabilities.compare import solo
-from mixmark.harness.capabilities.compare.solo import (
-    Comparison,
-    Uncompared,
-    ratio_of_runs,
-    verdict_of,
-)
+from mixmark.harness.capabilities.compare.solo import Comparison, Uncompared, ratio_of_runs, verdict_of
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     Audit,
@@ -282,8 +277,7 @@ def test_a_measurement_of_one_side_alone_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "reason"),
-    [([[0]], "did not tick"), ([[5]], "has no interval"), ([[5]] * 19, "has no interval")],
+    ("steps", "reason"), [([[0]], "did not tick"), ([[5]], "has no interval"), ([[5]] * 19, "has no interval")]
 )
 def test_too_little_was_measured(steps: list[list[int]], reason: str) -> None:
     short = [result(record("a", "resnet50", "image", closed_loop(steps)))]

@@ -74,11 +74,7 @@ def test_a_folder_appears_with_its_manifest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "complaint"),
     [
-        pytest.param(
-            "full",
-            "cannot write .*whole: No space left on device",
-            marks=linux,
-        ),
+        pytest.param("full", "cannot write .*whole: No space left on device", marks=linux),
         ("raises", "toy of probe: LookupError: no such tensor"),
         ("lacks", "does not load"),
     ],
@@ -141,9 +137,7 @@ def test_what_does_not_exist_is_refused(tmp_path: Path, words: list[object], com
 
 @pytest.mark.parametrize(
     ("suite", "form", "changed", "complaint"),
-    [
-        ("llm", "safetensors", {"precision": "int4"}, "safetensors files are not written in int4"),
-    ],
+    [("llm", "safetensors", {"precision": "int4"}, "safetensors files are not written in int4")],
 )
 def test_what_cannot_be_exported_is_refused(
     tmp_path: Path, suite: str, form: str, changed: Mapping[str, Any], complaint: str

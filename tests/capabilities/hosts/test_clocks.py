@@ -15,11 +15,7 @@ SECOND = 1_000_000_000
 
 
 def pings(
-    offset_ns: float,
-    drift: float,
-    delays_ns: list[tuple[int, int]],
-    every_ns: int = SECOND,
-    begin_ns: int = 5 * SECOND,
+    offset_ns: float, drift: float, delays_ns: list[tuple[int, int]], every_ns: int = SECOND, begin_ns: int = 5 * SECOND
 ) -> list[RoundTrip]:
     """Messages to a host whose clock reads ours · (1 + drift) + offset_ns, with the delays of both ways."""
     found = []

@@ -165,11 +165,7 @@ def test_the_first_host_of_a_machine_reads_its_meters_for_all(tmp_path: Path) ->
         def open_meters(self) -> tuple[Domain | Absent, ...]:
             raise MixmarkError("PermissionError: /sys is not for you")
 
-    hosts: dict[str, StandIn | str] = {
-        "left": Metered(machine="m"),
-        "right": Metered(machine="m"),
-        "far": Blind(),
-    }
+    hosts: dict[str, StandIn | str] = {"left": Metered(machine="m"), "right": Metered(machine="m"), "far": Blind()}
     found = gathered(tmp_path, hosts, left=(0,), right=(1,))
     assert [(each.id, each.covers) for each in found.domains] == [("left/rapl:0", ("left/cpu:0", "right/cpu:0"))]
     assert [(each.name, each.reason) for each in found.found.absent if each.kind == "meter"] == [

@@ -17,17 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mixmark import (
-    Array,
-    Device,
-    Feed,
-    Precision,
-    Runner,
-    Suite,
-    Unsupported,
-    Use,
-    refuse_options,
-)
+from mixmark import Array, Device, Feed, Precision, Runner, Suite, Unsupported, Use, refuse_options
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "int8")
 FAULTS = (

@@ -14,15 +14,7 @@ from mixmark.harness.capabilities.serving import policies
 from mixmark.harness.capabilities.serving.request_queue import RequestQueue, request_units
 from mixmark.harness.capabilities.serving.responses import requests_ns
 from mixmark.harness.cli.commands import main
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Completions,
-    LatencyLimits,
-    Metering,
-    Record,
-    Result,
-    Samples,
-)
+from mixmark.harness.contracts.schema import Absent, Completions, LatencyLimits, Metering, Record, Result, Samples
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.plan.presets import PRESETS

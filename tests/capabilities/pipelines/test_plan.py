@@ -88,10 +88,7 @@ def mine(stages: str = TWO, deadline_s: str = "{ smoke = 1 }", more: str = "") -
         (mine('"llm"'), "stages: Input should be an array$"),
         (mine('["llm", {}]'), "0: Input should be a table; stages.1.suite: F"),
         (mine("[]"), "stages: Array should have at least 2 items, not 0$"),
-        (
-            mine(f'[{{ suite = "dlrm", samples = {10**13} }}, {LLM}]'),
-            "stages.0.samples: .* less than or equal to 10*$",
-        ),
+        (mine(f'[{{ suite = "dlrm", samples = {10**13} }}, {LLM}]'), "stages.0.samples: .* less than or equal to 10*$"),
         (mine(f'[{{ suite = "dlrm", samples = true }}, {LLM}]'), "stages.0.samples: Input should be a valid integer$"),
         (mine(more='name = "other"'), "unknown keys: name"),
         (mine(f'[{{ suite = "llm", carried = false }}, {DLRM}]'), "unknown keys: carried"),

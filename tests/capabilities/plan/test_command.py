@@ -157,16 +157,7 @@ def test_declared_watts_are_called_declared(mine: Path, prices: Path) -> None:
 def test_a_machine_is_bought_for_the_work_of_an_hour(entries: Path, prices: Path) -> None:
     declared = prices.read_text("utf-8").replace(HOST, "Acme One").replace("price", "watts = 100\nprice")
     prices.write_text(declared, "utf-8")
-    words = (
-        "--entries",
-        entries,
-        "--prices",
-        prices,
-        "--per-hour",
-        "dlrm=2000000",
-        "--per-hour",
-        "resnet50=900000",
-    )
+    words = ("--entries", entries, "--prices", prices, "--per-hour", "dlrm=2000000", "--per-hour", "resnet50=900000")
     found = planned(*words)
     cheapest = answer(found, "cheapest")
     assert cheapest["mixes_per_hour"]["estimate"] >= 1 - 1e-6

@@ -84,13 +84,13 @@ class PlugServer(ThreadingHTTPServer):
                         "aenergy": {"total": round(joules / 3600, 3), "by_minute": [0.0]},
                         "ret_aenergy": {"total": 1.0},
                     },
-                },
+                }
             },
             "shelly1": {
                 "/status": {
                     "meters": [{"power": round(watts, 2), "is_valid": True, "total": int(joules / 60)}],
                     "uptime": 9,
-                },
+                }
             },
             "tasmota": {"/cm": status},
             "homeassistant": {"/api/states/sensor.plug": entity},

@@ -87,11 +87,7 @@ def test_a_gate_of_the_server_tier_or_of_a_checkpoint_is_unmeasured() -> None:
     ("changed", "code", "values"),
     [
         ({"audit": audit(problem="feed 3: not finite")}, "problem", {"problem": "feed 3: not finite"}),
-        (
-            {"audit": Audit(gate=GATE, finished=9, feeds=(3,))},
-            "missing",
-            {"why": "the run ended before"},
-        ),
+        ({"audit": Audit(gate=GATE, finished=9, feeds=(3,))}, "missing", {"why": "the run ended before"}),
         ({"audit": None, "unaudited": "no torch"}, "missing", {"why": "no torch"}),
         ({"audit": None, "exempt": "not asked for"}, "unasked", {"why": "not asked for"}),
         ({"audit": None, "exempt": "no gate"}, "unasked", {"why": "no gate"}),

@@ -61,18 +61,10 @@ def test_what_is_at_its_limit_or_unknown_passes(rule: Check) -> None:
             "no_steal_time",
             {"stolen": 0.006, "worst": 0.006, "limit": 0.005, "worst_limit": 0.02},
         ),
-        (
-            {"throttled_periods": 2, "throttled_ns": 50_000_000},
-            "no_quota_throttling",
-            {"periods": 10},
-        ),
+        ({"throttled_periods": 2, "throttled_ns": 50_000_000}, "no_quota_throttling", {"periods": 10}),
         ({"power_source": "battery"}, "on_mains.battery", {"hit": 5, "blocks": 5}),
         ({"power_source": "charging"}, "on_mains.charging", {"hit": 5, "blocks": 5}),
-        (
-            {"own_ns": SECOND // 2},
-            "no_foreign_load",
-            {"cores": 0.5, "cpus": 2, "fraction": 0.25, "limit": 0.01},
-        ),
+        ({"own_ns": SECOND // 2}, "no_foreign_load", {"cores": 0.5, "cpus": 2, "fraction": 0.25, "limit": 0.01}),
         (
             {"cpus": 100, "own_ns": SECOND // 2},
             "no_foreign_load",

@@ -71,10 +71,7 @@ def test_what_a_rule_of_any_room_finds_much_of_disturbs() -> None:
 
 
 def test_a_finding_is_about_what_it_voids() -> None:
-    assert voided([found("audited.pending", "a"), found("consistency", "b"), found("seed_random", "c")]) == {
-        "a",
-        "b",
-    }
+    assert voided([found("audited.pending", "a"), found("consistency", "b"), found("seed_random", "c")]) == {"a", "b"}
 
 
 def test_a_code_is_declared_once() -> None:

@@ -15,10 +15,7 @@ from tests.reporters.test_browser import fits_every_window
 from tests.submissions.board.made import SITE, hostile
 from tests.submissions.entries import made
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]
 
 SHOWN = "[...document.querySelectorAll('#ranked tbody tr:not([hidden])')]"
 NAMES = f"{SHOWN}.map(row => row.querySelector('.s a').textContent)"
@@ -81,12 +78,7 @@ def test_everybody_can_read_the_board(page: Tab) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "reading.html",
-        f"entries/{ENTRIES[0].path}/index.html",
-        f"entries/{FORMER.permanent}/index.html",
-    ],
+    "name", ["reading.html", f"entries/{ENTRIES[0].path}/index.html", f"entries/{FORMER.permanent}/index.html"]
 )
 def test_everybody_can_read_the_other_pages(browser: Tab, site: Path, name: str) -> None:
     browser.open(site / name)
