@@ -1,11 +1,11 @@
-"""Mutation testing of the pure rooms: the fast tests run on a seeded sample of small defects.
+"""Mutation testing: the fast tests run on a seeded sample of small defects.
 
-    python -m bench.mutants [MUTANTS [SEED]]      300 mutants take an hour and a quarter on 2 cores
+    python -m bench.mutants [MUTANTS [SEED [ROOM ...]]]      300 mutants take an hour and a quarter on 2 cores
 
-A mutant is one file of the rooms with one change: a comparison, an operator, `min` for `max`, `and` for `or`, a number
-off by one, a condition negated. The fast tests run once with coverage; then the tests that reach the changed statement
-run on each mutant, and after them the files with these tests, because a test may depend on another test of its file. A
-mutant that passes all of them survives and is printed.
+A mutant is one file of the rooms (`ROOMS`, or those named, like harness/cli) with one change: a comparison, an operator,
+`min` for `max`, `and` for `or`, a number off by one, a condition negated. The fast tests run once with coverage; then
+the tests that reach the changed statement run on each mutant, and after them the files with these tests, because a test
+may depend on another test of its file. A mutant that passes all of them survives and is printed.
 
 mutmut and cosmic-ray name a module after the path of its file, but a linked folder is imported under another name.
 """
@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -30,7 +30,10 @@ from typing import Any, NamedTuple
 from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("harness/contracts", "harness/plan", "harness/judge", "harness/measure/dispatch.py", "submissions/rules.py")
+ROOMS = (
+    *("harness/contracts", "harness/plan", "harness/judge", "harness/measure/dispatch.py", "submissions/rules.py"),
+    *("harness/machine", "harness/meters", "harness/record", "harness/cli"),
+)
 PAIRS = (
     *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)),
     *((ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)),
@@ -109,10 +112,10 @@ def _put(parent: ast.AST, name: str, at: int, node: ast.AST) -> None:
         setattr(parent, name, node)
 
 
-def reached(tree: Path) -> Reached:
+def reached(tree: Path, rooms: Sequence[str]) -> Reached:
     """The tests that reach each line of each file of the rooms. Exits if a test fails."""
     settings, data = tree / "reached.ini", tree / "reached.data"
-    include = ",".join(str(tree / room / "*" if (ROOT / room).is_dir() else tree / room) for room in ROOMS)
+    include = ",".join(str(tree / room / "*" if (ROOT / room).is_dir() else tree / room) for room in rooms)
     settings.write_text(f"[run]\ninclude = {include}\ndata_file = {data}\n")
     options = ("--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report=", "-n", str(PROCESSES))
     if not passed(tree, ["tests"], *options):
@@ -173,8 +176,8 @@ def killed(mutant: Mutant, tree: Path, lines: Reached) -> bool:
         file.write_text(before, "utf-8")
 
 
-def main(count: int = 300, seed: int = 1) -> None:
-    files = sorted(str(path.relative_to(ROOT)) for room in ROOMS for path in _modules(ROOT / room))
+def main(count: int = 300, seed: int = 1, rooms: Sequence[str] = ROOMS) -> None:
+    files = sorted(str(path.relative_to(ROOT)) for room in rooms for path in _modules(ROOT / room))
     sample = random.Random(seed).sample([mutant for file in files for mutant in mutants(file)], count)
     trees: Queue[Path] = Queue()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(PROCESSES) as pool:
@@ -183,7 +186,7 @@ def main(count: int = 300, seed: int = 1) -> None:
             shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".*", "build"))
             trees.put(tree)
 
-        lines = reached(trees.queue[0])
+        lines = reached(trees.queue[0], rooms)
 
         def run(mutant: Mutant) -> bool:
             tree = trees.get()
@@ -206,4 +209,4 @@ def _modules(room: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:3]), rooms=sys.argv[3:] or ROOMS)
