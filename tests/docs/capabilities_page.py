@@ -12,16 +12,27 @@ HEAD = """\
 # Capabilities
 
 What no score needs. Each capability can be deleted with its tests and its page, and everything else works as before.
-
-## Capabilities
-
 """
+GROUPS = {
+    "Read and compare results": "compare doctor reaudit plan",
+    "Publish": "submissions",
+    "Measure more than the mix": "serving ladder policies pipelines paths caps",
+    "More suites": "broad speech ssm train",
+    "More engines and machines": "endpoint export hosts inductor jax llamacpp",
+    "Energy": "external_log meter_trial plugs sensors",
+    "Write a plugin": "kit",
+}
+"""The pages and folders of each group; any other page is in the group Others."""
 
 
 def page() -> str:
     pages = {path.relative_to(PAGE.parent).as_posix(): path for path in PAGE.parent.rglob("*.md") if path != PAGE}
-    titles = {name: path.read_text("utf-8").partition("\n")[0].removeprefix("# ") for name, path in pages.items()}
-    return HEAD + "".join(f"- [{titles[name]}]({name})\n" for name in sorted(pages))
+    groups = {name: group for group, names in GROUPS.items() for name in names.split()}
+    listed: dict[str, list[str]] = {group: [] for group in (*GROUPS, "Others")}
+    for name, path in sorted(pages.items()):
+        title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        listed[groups.get(name.partition("/")[0].removesuffix(".md"), "Others")].append(f"- [{title}]({name})\n")
+    return HEAD + "".join(f"\n## {group}\n\n{''.join(links)}" for group, links in listed.items() if links)
 
 
 if __name__ == "__main__":
