@@ -2,7 +2,7 @@
 
     python -m bench.mutants [MUTANTS [SEED [ROOM ...]]]      300 mutants take an hour and a quarter on 2 cores
 
-A mutant is one file of the rooms (`ROOMS`, or those named, like harness/cli) with one change: a comparison, an operator,
+A mutant is one file of the rooms (`ROOMS`, or those named, as harness/cli) with one change: a comparison, an operator,
 `min` for `max`, `and` for `or`, a number off by one, a condition negated. The fast tests run once with coverage; then
 the tests that reach the changed statement run on each mutant, and after them the files with these tests, because a test
 may depend on another test of its file. A mutant that passes all of them survives and is printed.

@@ -271,6 +271,9 @@ def test_a_record_that_could_not_be_compared_does_not_count_as_wrong() -> None:
     player.notify(Recorded(records[1]))
     player.notify(Audited(unaudited))
     assert player.lines[-1].endswith("no output could be compared: the reference is gone")
+    player.notify(Recorded(records[1]))
+    player.notify(Audited(records[1].model_copy(update={"audit": agreeing.model_copy(update={"values": (9.0,)})})))
+    assert player.lines[-1].endswith("0 of 1 agree")
 
 
 def test_the_idle_readings_of_the_meters_are_expected() -> None:

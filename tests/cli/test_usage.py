@@ -36,6 +36,7 @@ def shell(tmp_path: Path) -> Shell:
         (["--config", "none.toml"], "cannot read the configuration none.toml"),
         (["--precision", "int4"], "nothing is left to run"),
         (["--rate", "5"], "add --scenario server"),
+        (["--scenario", "server", "--rate", "0.5", "--suite", "lmm"], "there is no suite 'lmm'"),
         (["--scenario", "server", "--rate", "nan"], "'nan' is not an arrival rate"),
         (["--runs", "0"], "0 is not in the range"),
         (["--suite", "llm", "--scenario", "offline"], "llm has no scenario offline"),

@@ -14,7 +14,7 @@ HEAD = """\
 What no score needs. Each capability can be deleted with its tests and its page, and everything else works as before.
 """
 GROUPS = {
-    "Read and compare results": "compare doctor reaudit plan",
+    "Read and compare results": "compare doctor plan reaudit wide_pictures",
     "Publish": "submissions",
     "Measure more than the mix": "serving ladder policies pipelines paths caps",
     "More suites": "broad speech ssm train",

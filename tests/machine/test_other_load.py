@@ -68,7 +68,7 @@ def test_a_busy_machine_is_waited_for(
 def test_a_look_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two seconds; one of two CPUs was busy for 1.5 s of them. Two programs have one name, two are new."""
     root = quiet(tmp_path)
-    now_ns = iter((0, 2_000_000_000))
+    now_ns = iter((5_000_000_000, 7_000_000_000))
     machine = MachineCounters(root=root, clock=lambda: next(now_ns))
     before = {5: ("cc1", 10.0), 6: ("cc1", 4.0), 7: ("bash", 1.0), 8: ("sshd", 1.0)}
     after = before | {5: ("cc1", 10.5), 6: ("cc1", 4.3), 7: ("bash", 1.02), 9: ("ld", 0.4), 10: ("x", 0.1)}
