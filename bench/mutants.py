@@ -176,7 +176,7 @@ def killed(mutant: Mutant, tree: Path, lines: Reached) -> bool:
         file.write_text(before, "utf-8")
 
 
-def main(count: int = 300, seed: int = 1, rooms: Sequence[str] = ROOMS) -> None:
+def main(count: int = 300, seed: int = 1, *, rooms: Sequence[str] = ROOMS) -> None:
     files = sorted(str(path.relative_to(ROOT)) for room in rooms for path in _modules(ROOT / room))
     sample = random.Random(seed).sample([mutant for file in files for mutant in mutants(file)], count)
     trees: Queue[Path] = Queue()
