@@ -6,7 +6,7 @@ python -m tests.docs.cli_page    rewrites both; read the diff before you commit 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -22,18 +22,16 @@ KEPT = "\b\n"
 HEAD = """\
 # The command line
 
-`mixmark COMMAND --help` and `man mixmark` have the options of every command, this page those of `mixmark run`.
-[rules.md](rules.md#exit-codes) has the exit codes.
+`mixmark COMMAND --help` and `man mixmark` have the options of every command. [rules.md](rules.md#exit-codes) has the exit codes.
 """
-IN_FULL = "mixmark run"
 
 
 def page() -> str:
     lines = [HEAD]
-    for name, _, command, options in entries():
+    for name, _, command, _ in entries():
         first, *others = inspect.cleandoc(command.help or "").split("\n\n")
         paragraphs = (first, *(each for each in others if each.startswith(KEPT)))
-        lines += [f"## {name}\n", *map(_paragraph, paragraphs), *([_listed(options)] if name == IN_FULL else [])]
+        lines += [f"## {name}\n", *map(_paragraph, paragraphs)]
     return "\n".join(lines)
 
 
@@ -46,10 +44,6 @@ def entries() -> Iterator[tuple[str, str, click.Command, list[tuple[str, str]]]]
         records = (parameter.get_help_record(context) for parameter in command.get_params(context))
         options = [record for record in records if record and record[1]]  # the usage names the arguments
         yield title, " ".join((title, *command.collect_usage_pieces(context))), command, options
-
-
-def _listed(records: Iterable[tuple[str, str]]) -> str:
-    return "".join(f"- `{option}`: {meaning}\n".replace("<", "\\<") for option, meaning in records)
 
 
 def _paragraph(text: str) -> str:
