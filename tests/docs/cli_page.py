@@ -22,7 +22,8 @@ KEPT = "\b\n"
 HEAD = """\
 # The command line
 
-`mixmark COMMAND --help` and `man mixmark` have the options of every command. [rules.md](rules.md#exit-codes) has the exit codes.
+`mixmark COMMAND --help` and `man mixmark` have the options of every command.
+[rules.md](rules.md#exit-codes) has the exit codes.
 """
 
 
