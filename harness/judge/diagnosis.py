@@ -127,12 +127,7 @@ def unproven(
 
 
 def _diagnosis(
-    result: Result,
-    mix: Mix,
-    run: ScoredRun,
-    plan: Placement,
-    checked: Sequence[BestRate],
-    alone: Sequence[BestRate],
+    result: Result, mix: Mix, run: ScoredRun, plan: Placement, checked: Sequence[BestRate], alone: Sequence[BestRate]
 ) -> Diagnosis:
     records = [record for record in result.records if record.phase == run.phase]
     window_ns = run.begin_ns, run.end_ns

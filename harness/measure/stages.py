@@ -8,15 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from mixmark.harness.contracts.numbers import significant
-from mixmark.harness.contracts.schema import (
-    BITS_PER_WEIGHT,
-    Absent,
-    Finding,
-    Phase,
-    Placement,
-    Result,
-    Share,
-)
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Absent, Finding, Phase, Placement, Result, Share
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.judge.solo import unit_names
@@ -24,14 +16,7 @@ from mixmark.harness.measure import experiments
 from mixmark.harness.measure.audit import pending
 from mixmark.harness.measure.experiments import Stage
 from mixmark.harness.measure.run_state import Outlook, RunState, Shares, Steps
-from mixmark.harness.plan.phases import (
-    RouteKey,
-    confirmations,
-    of_share,
-    routes_of,
-    screened_as,
-    screening_phase,
-)
+from mixmark.harness.plan.phases import RouteKey, confirmations, of_share, routes_of, screened_as, screening_phase
 
 NEAR = 0.9
 """If the score comes first, a route this near to the fastest one in its screening run is screened once more."""

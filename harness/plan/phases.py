@@ -244,12 +244,7 @@ def confirmations(result: Result, placement: Placement) -> tuple[Phase, ...]:
 
 
 def of_mix(
-    result: Result,
-    placement: Placement,
-    limits: Limits,
-    name: str,
-    run: int,
-    pool_bytes: Mapping[str, int],
+    result: Result, placement: Placement, limits: Limits, name: str, run: int, pool_bytes: Mapping[str, int]
 ) -> Phase:
     """A mixed phase. It loads the routes of the placement and, in case rates change, other routes
     that fit into memory, except on devices that share silicon with a loaded device."""

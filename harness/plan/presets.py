@@ -68,12 +68,7 @@ PRESETS = {
     "ranked": Preset("ranked", False, QUICK, _limits(3, 0, 120, 600, 1, audits=3), 5, runs=3, confirm=False),
     "standard": Preset("standard", True, LONG, _limits(10, 0, 120, 1200, 1, audits=3), 10, runs=3),
     "official": Preset(
-        "official",
-        True,
-        LONG.model_copy(update={"audits": 30}),
-        _limits(60, 0, 240, 3600, 1, audits=30),
-        60,
-        runs=5,
+        "official", True, LONG.model_copy(update={"audits": 30}), _limits(60, 0, 240, 3600, 1, audits=30), 60, runs=5
     ),
 }
 

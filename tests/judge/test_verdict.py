@@ -193,10 +193,7 @@ def test_what_failed_is_invalid_and_names_itself() -> None:
 
 
 def test_an_interrupted_run_is_unfinished() -> None:
-    assert verdict(done().model_copy(update={"finished": False})) == (
-        "unfinished",
-        says("finished.interrupted", "run"),
-    )
+    assert verdict(done().model_copy(update={"finished": False})) == ("unfinished", says("finished.interrupted", "run"))
 
 
 def test_the_smoke_tier_is_at_best_fair() -> None:

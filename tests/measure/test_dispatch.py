@@ -15,15 +15,7 @@ from mixmark.harness.contracts.schema import Placement, Rate
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, surplus
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power, place
-from tests.fakes.machine import (
-    GPU_AND_CPU,
-    MIX,
-    QUANTA,
-    SECOND,
-    Machine,
-    device,
-    solo,
-)
+from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, device, solo
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

@@ -80,12 +80,7 @@ def began(routes: tuple[Phase, ...]) -> Result:
     return result().model_copy(update=changes)
 
 
-def went(
-    before: Result,
-    speeds: Speeds,
-    audit: Audit | None = PASSED,
-    flops: float = 0,
-) -> Result:
+def went(before: Result, speeds: Speeds, audit: Audit | None = PASSED, flops: float = 0) -> Result:
     """Every phase that has no record gets one. speeds: units per second by adapter or precision; a pair are the
     speeds of its screening run and of its measurement, and 0 is a crash. flops: of each unit, also of the probes."""
     known = {record.phase for record in before.records}
@@ -286,10 +281,7 @@ def test_if_the_score_comes_first_checks_choose_the_routes_and_near_ones_are_che
     assert [name for name in named if name.startswith("around")] == ["around0.003.probe.onnxruntime.fp32.probe"]
     assert (named[-1], audits) == ("mix1", 2), "before the plan, and then nothing waits"
     (mixed,) = [phase.placement for phase in steps if phase.placement]
-    assert {(rate.suite, rate.adapter) for rate in mixed.rates} == {
-        ("llm", "onnxruntime"),
-        ("dlrm", "openvino"),
-    }
+    assert {(rate.suite, rate.adapter) for rate in mixed.rates} == {("llm", "onnxruntime"), ("dlrm", "openvino")}
 
 
 def test_a_route_that_crashes_when_it_is_measured_is_left_out() -> None:

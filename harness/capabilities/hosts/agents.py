@@ -244,11 +244,7 @@ class Agents:
             agent.remove_files()
 
     def call(
-        self,
-        method: Callable[Concatenate[Any, P], T],
-        hosts: Sequence[str],
-        *args: P.args,
-        **arguments: P.kwargs,
+        self, method: Callable[Concatenate[Any, P], T], hosts: Sequence[str], *args: P.args, **arguments: P.kwargs
     ) -> dict[str, T | Reason]:
         """Calls a method of `AgentCalls` on several hosts at once. Returns by host, in their order, the reply with the
         run's names or why there is none."""

@@ -11,14 +11,7 @@ from mixmark.harness.contracts.schema.device import Fact, Precision, Route, Scen
 from mixmark.harness.contracts.text import Key, Label
 
 F = TypeVar("F", bound=Fact)
-Purpose = Literal[
-    "probe",
-    "screening",
-    "solo",
-    "confirmation",
-    "mixed",
-    "experiment",
-]
+Purpose = Literal["probe", "screening", "solo", "confirmation", "mixed", "experiment"]
 """Why a phase is run.
 
     probe         measures the ceilings of a device

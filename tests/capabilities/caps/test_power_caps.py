@@ -19,14 +19,7 @@ from click.testing import CliRunner
 from mixmark.harness.capabilities.caps.experiment import Lowering
 from mixmark.harness.capabilities.caps.facts import PowerLimit
 from mixmark.harness.capabilities.caps.limiters import Gpus, Packages
-from mixmark.harness.capabilities.caps.power_caps import (
-    CapFailed,
-    Control,
-    LimitLeft,
-    find,
-    lowered,
-    recover,
-)
+from mixmark.harness.capabilities.caps.power_caps import CapFailed, Control, LimitLeft, find, lowered, recover
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.resources import clock

@@ -16,17 +16,7 @@ from mixmark.harness.capabilities.hosts import agents, messages, streams
 from mixmark.harness.capabilities.hosts.agents import Agents
 from mixmark.harness.capabilities.hosts.executor import Cluster
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls, PhaseMeasured
-from mixmark.harness.contracts.schema import (
-    Connection,
-    Failure,
-    Metering,
-    Mix,
-    Phase,
-    Record,
-    Samples,
-    Share,
-    Task,
-)
+from mixmark.harness.contracts.schema import Connection, Failure, Metering, Mix, Phase, Record, Samples, Share, Task
 from mixmark.harness.measure.executor import PhaseEvent, PhaseRequest, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.plan.placement import place
@@ -223,9 +213,7 @@ def test_a_silent_host_is_given_up(tmp_path: Path) -> None:
         assert failures(records).keys() == {"left/npu:a low", "left/npu:a high"}
 
 
-def test_no_host_is_given_up_because_the_leading_process_did_something_else(
-    tmp_path: Path,
-) -> None:
+def test_no_host_is_given_up_because_the_leading_process_did_something_else(tmp_path: Path) -> None:
     """Such as to audit for minutes, or to stand still as a whole."""
     with led(tmp_path, left=StandIn(), right=StandIn()) as cluster:
         measured(cluster, solo("solo1", "left/npu:a"))
@@ -264,10 +252,7 @@ ODD: dict[str, tuple[Callable[[StandIn, Phase], PhaseMeasured | None], str]] = {
         lambda host, phase: host.measured(phase).model_copy(update={"sha256": {"solo1.npz": "0" * 64}}),
         UNUSABLE,
     ),
-    "another share": (
-        lambda host, phase: other(host, phase, {"key": "solo9"}),
-        f"{UNUSABLE}solo9 was not requested",
-    ),
+    "another share": (lambda host, phase: other(host, phase, {"key": "solo9"}), f"{UNUSABLE}solo9 was not requested"),
     "another phase": (
         lambda host, phase: other(host, phase, fields={"phase": "solo9"}),
         f"{UNUSABLE}solo1 was not requested",
