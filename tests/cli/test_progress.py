@@ -296,6 +296,9 @@ def test_the_work_that_is_in_no_whole_mix_yet_is_told_too() -> None:
     units = {"llm": 50.0, "dlrm": 1000.0}
     begun = replace(snapshot(0.0, 61, units), units={"dlrm": 1500.0})
     player.notify(PhaseStarted(player.header.phases[0]))
+    share = player.header.phases[0].shares[0].model_copy(update={"scenario": "mixed"})
+    player.notify(StageStarted(share, "loading"))
+    assert player.progress.stage == f"loading {share.route.suite}"
     player.now_s = 61
     player.notify(begun)
     assert player.lines[-1].endswith("work for 0.75 mixes, 0.00 of them whole")

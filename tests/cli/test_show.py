@@ -109,7 +109,7 @@ def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
 def test_a_disturbed_quick_run_asks_for_idleness_and_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
     for preset, more in (("quick", " --preset ranked"), ("ranked", "")):
-        told = one_run(None).model_copy(update={"command": ("run",), "preset": preset})
+        told = one_run(None).model_copy(update={"command": ("run", "--wait-idle", "5"), "preset": preset})
         assessment = replace(judge(told), verdict=Verdict("disturbed", ()))
         assert show.next_command(assessment, Path("out")) == f"mixmark run{more} --wait-idle 60"
 
