@@ -316,7 +316,9 @@ def next_steps(state: RunState) -> Steps:
 
 def audits_wait(state: RunState) -> bool:
     """Whether a phase comes next whose plan depends on no audit: another mixed phase or one that takes turns with it;
-    before the mix, if the score comes first, another screening run."""
+    before the mix, if the score comes first, another screening run, or the mix directly after its probe."""
+    if not state.mixed and any(phase.name.startswith("around") for phase in state.result.phases):
+        return True
     turns = [each for each in stages(state.result) if each.takes_turns or each in (AROUND, MIXED_RUNS)]
     ways = [stage.next for stage in turns] if state.mixed else [SCREENING.solo, SOLO.solo] if state.score_first else []
     return any(isinstance(step, Phase) for way in ways for step in way(state))
