@@ -6,6 +6,7 @@ import itertools
 import secrets
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -326,11 +327,15 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
                 raise UsageError(f"[suite.{name}] in the configuration: {error_text(error)}") from error
         scenarios = cast(tuple[ScenarioName, ...], described.scenarios)
         workloads.append(Workload(name, described.version, scenarios, configured))
+        words = described.unit_names
+        if plugin.built_in:
+            with suppress(Unsupported):  # as above
+                words = plugins.build_suite(name, plugin.spec, tier, {}).unit_names
         facts[name] = SuiteFacts(
             name=name,
             version=described.version,
             unit=described.unit,
-            unit_names=described.unit_names,
+            unit_names=words,
             continues=described.continues,
         )
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}

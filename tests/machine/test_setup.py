@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Device, Route
+from mixmark.harness.contracts.schema import Device, Route, Tier
 from mixmark.harness.contracts.text import unnamed
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES
 from mixmark.harness.machine import setup
@@ -144,3 +144,9 @@ def test_a_checkpoint_is_read_before_anything_is_measured(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="--weights probe: the suite probe has no option weights"):
         prepare(replace(asked, weights=(f"probe={file}",)))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("tier", "tokens"), [("smoke", 32), ("edge", 128), ("server", 1024)])
+def test_a_suite_says_at_its_tier_how_long_a_prompt_is(tier: Tier, tokens: int) -> None:
+    facts = setup.load_suites(Config(), tier, ()).facts
+    assert (facts["llm"].unit_names.taken_in, facts["resnet50"].unit_names.taken_in) == (tokens, None)
