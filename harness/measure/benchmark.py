@@ -150,7 +150,7 @@ class Benchmark:
                     self._find(found, experiment.name)
 
     def _find(self, fact: Fact | Absent, experiment: str) -> None:
-        """Keeps a fact that an experiment found before the first phase, or the absence of one."""
+        """Keeps a fact that an experiment found out, or an absence."""
         if isinstance(fact, Absent):
             self._add("absent", fact)
             return
@@ -169,6 +169,8 @@ class Benchmark:
                 idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
                 request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
                 for facts in self._executor.measure(request, self._observe):
+                    for found in facts.found:
+                        self._find(found, phase.experiment or "")
                     self._add_all(facts)
 
     def _audit(self) -> None:

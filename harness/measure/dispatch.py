@@ -111,6 +111,10 @@ class WorkSource(ABC):
         """The feed that the device gets next, which then counts as handed out, or None to wait. Raises MixmarkError if
         no work can be handed out."""
 
+    def committed(self, handed: Handed, digest: str) -> None:
+        """Is called before `finished`, with the digest of the feed's output in hexadecimal digits."""
+        return None
+
     @abstractmethod
     def finished(self, device: str, handed: Handed, begin_ns: int, end_ns: int, units: int) -> None:
         """Records that a feed which was handed out is finished or failed.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Protocol
 
-from mixmark.harness.contracts.schema import Connection, Device, Metering, Mix, Phase, Record, Share
+from mixmark.harness.contracts.schema import Connection, Device, Fact, Metering, Mix, Phase, Record, Share
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.worker.calls import P, T
@@ -32,6 +32,8 @@ class PhaseFacts:
     records: Sequence[Record] = ()
     connections: Sequence[Connection] = ()
     metering: Metering | None = None
+    found: Sequence[Fact] = ()
+    """What the experiment of the phase found out."""
 
 
 @dataclass(frozen=True)

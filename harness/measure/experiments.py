@@ -40,6 +40,10 @@ class Attendant:
         """A context around the window. An error at its end makes the timestamps invalid."""
         return nullcontext()
 
+    def found(self) -> Iterable[Fact]:
+        """What it found out in the phase, once all workers have ended."""
+        return ()
+
 
 class Stage:
     """A part of a run. It says what it measures once, for the run itself, for the expected time and for the progress.

@@ -94,7 +94,8 @@ class LocalExecutor:
                     part.draft.completions = None
                 raise
 
-        return PhaseFacts(attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready))
+        records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
+        return PhaseFacts(records, found=tuple(attendant.found()))
 
     def end_plugins(self) -> None:
         end_all()

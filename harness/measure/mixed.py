@@ -449,6 +449,7 @@ class _Devices(Window):
                 self.delivered[handed.request] = _Delivered(delivered, feed.serial, feed.gives)
             if feed.took and feed.took.file:
                 stream.part.commitments.keep_taken(feed.serial, feed.took.serial, feed.took.file)
+            self.source.committed(handed, fed.digest)
             self.source.finished(device, handed, done.issued_ns, ended_ns, sum(units) if kept else 0)
             self._end_if_over()
             if handed.chained:

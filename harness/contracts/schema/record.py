@@ -336,7 +336,7 @@ class Conditions(Fact):
 
 
 class Found(Fact):
-    """Something that an experiment found out before the first phase."""
+    """Something that an experiment found out, before the first phase or in one of its own."""
 
     experiment: Label
     facts: dict[Label, JsonValue]

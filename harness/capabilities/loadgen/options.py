@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+import click
+
+OPTIONS = (
+    click.Option(
+        ["--loadgen"],
+        is_flag=True,
+        help="Also time the fastest route of each suite by MLCommons' LoadGen, in SingleStream, Offline and Server. "
+        "It is not an MLPerf result. Needs the extra loadgen.",
+    ),
+)
