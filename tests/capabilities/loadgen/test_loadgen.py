@@ -84,6 +84,7 @@ def test_a_test_that_is_cut_off_is_answered_so_that_loadgen_returns(
     else:
         queries.lost("cpu:0", 9)
         queries._issue([SimpleNamespace(id=5)])
+        assert answered[-1] == (5, 0), "LoadGen need not wait for what it still issues"
     ended.set()
     queries._thread.join()
     assert queries.cut() is whole and queries.surplus(9) == 0 and queries.units == {"low": 5}
