@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
 
 from mixmark import Device, Runner, Suite, Use
-from tests.fakes.cheats import DEVICE, Chain, Honest
+from tests.fakes.cheats import Chain, Cheats, Honest
 
 NAP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)  # of tests/fakes/escapes.py"]
 DAEMON = """
@@ -24,16 +24,10 @@ time.sleep(1000)
 """
 
 
-class Escapes:
+class Escapes(Cheats):
     """options: `as`, what the adapter does when a suite is opened. It answers honestly."""
 
     name = "escapes"
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = options
-
-    def discover(self) -> Iterable[Device]:
-        return (DEVICE,)
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
