@@ -115,23 +115,18 @@ def one(trials: int) -> Iterator[str]:
 
 
 def runs(trials: int) -> Iterator[str]:
+    """As many runs are simulated for a cell as trials, which draw theirs from them."""
     for name, speeds in DEVICES.items():
+        truth = run(speeds, {}, np.random.default_rng(0))[1]
         for scatter in (0.001, 0.003, 0.01, 0.03):
             random = np.random.default_rng(round(scatter * 1000))
+            factors = np.exp(scatter * random.standard_normal(trials))
+            made = [run(tuple(float(factor) * each for each in speeds), {}, random)[0] for factor in factors]
             for count in (3, 5):
-                seen, widths = [], []
-                for _ in range(trials):
-                    made = []
-                    for _ in range(count):
-                        factor = math.exp(scatter * random.standard_normal())
-                        found, truth = run(tuple(factor * each for each in speeds), {}, random)
-                        made.append(found)
-                        truth /= factor
-                    tx = score.figures(made)[0]
-                    seen.append(holds(tx, truth))
-                    if tx is not None and tx.half_width is not None:
-                        widths.append(tx.half_width)
-                yield f"| {name} | {scatter:.1%} | {count} runs | {shown(seen, widths)} |"
+                drawn = [random.choice(trials, count, replace=False) for _ in range(trials)]
+                txs = [score.figures([made[each] for each in own])[0] for own in drawn]
+                widths = [tx.half_width for tx in txs if tx is not None and tx.half_width is not None]
+                yield f"| {name} | {scatter:.1%} | {count} runs | {shown([holds(tx, truth) for tx in txs], widths)} |"
 
 
 if __name__ == "__main__":

@@ -193,6 +193,8 @@ class ScoredRun:
     surplus: float
     """The fraction of the window's work that no mix counts. It is the lead of suites over the least advanced one, and
     the work on feeds under way at the end. The dual values of the plan weigh the work."""
+    of_joules: tuple[float, float] = field(metadata=RAW)
+    """The joules over the most and over the least that they may be, as the edges of the window may be wrong."""
     most: float = field(metadata=RAW)
     """The factor by which a longer window of the same pace may show more: 1 / (1 − surplus), and UNLIKE more on several
     devices."""
@@ -286,7 +288,10 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     several = len({record.route.device for record in records}) > 1
     most = (1 + UNLIKE * several) / (1 - surplus) if surplus <= LARGEST_SURPLUS else math.inf
     kind: Literal["interval", "window"] = "window"
-    of_time = of_joules = None
+    of_time = of_energy = None
+    edges = 1.0, 1.0
+    if total.joules and (between := machine.joules_between(total, result, phase.name)):
+        edges = total.joules / between[1], total.joules / between[0] if between[0] else math.inf
     if known and stretch is None and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
         parts = ((each, own.sum() / pace.sum()) for each, own in zip(counted, paces, strict=True) if not each.is_seen)
@@ -296,7 +301,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
             besides.append(result.noise_floor.fraction)
             kind = "interval"
         of_time = _with(mean_interval(pace), besides)
-        of_joules = _with(ratio_interval(pace, joules), besides) if joules is not None else None
+        of_energy = _with(ratio_interval(pace, joules), besides) if joules is not None else None
     return ScoredRun(
         phase=phase.name,
         begin_ns=begin_ns,
@@ -307,9 +312,12 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         stretch=stretch,
         suites=suites,
         total=total,
-        mixes_per_hour=_figure(mixes * HOUR_NS / (end_ns - begin_ns), of_time, most, kind),
-        mixes_per_kwh=None if total.joules is None else _figure(mixes * KWH_J / total.joules, of_joules, most, kind),
+        mixes_per_hour=_figure(mixes * HOUR_NS / (end_ns - begin_ns), of_time, (1.0, most), kind),
+        mixes_per_kwh=None
+        if not total.joules
+        else _figure(mixes * KWH_J / total.joules, of_energy, (edges[0], edges[1] * most), kind),
         surplus=surplus,
+        of_joules=edges,
         most=most,
         problems=tuple(_problems(phase.name, suites, records, doubts)),
     )
@@ -487,8 +495,11 @@ def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Recor
     return found("mix_complete.no_unit", **suite)
 
 
-def _figure(estimate: float, half: float | None, most: float, kind: Literal["interval", "window"]) -> Estimate:
-    """Without an interval if the surplus is too large for one."""
-    if half is None or most == math.inf:
+def _figure(
+    estimate: float, half: float | None, by: tuple[float, float], kind: Literal["interval", "window"]
+) -> Estimate:
+    """by: the factors by which the figure may be too high and too low. Without an interval if the surplus is too large
+    for one."""
+    if half is None or by[1] == math.inf:
         return Estimate(estimate)
-    return Estimate(estimate, estimate * (1 - half), estimate * most * (1 + half), kind)
+    return Estimate(estimate, estimate * by[0] * (1 - half), estimate * by[1] * (1 + half), kind)

@@ -241,8 +241,9 @@ def _of_result(number: int, problem: Finding) -> Finding:
 def figures(runs: Sequence[ScoredRun]) -> tuple[Estimate | None, Estimate | None, Reason | None]:
     """TX, MX, and why there is no MX, over the runs that count."""
     unmeasured = machine.unmeasured({run.phase: run.total for run in runs})
-    tx = _over_runs(runs, [run.mixes_per_hour for run in runs])
-    mx = None if unmeasured else _over_runs(runs, [run.mixes_per_kwh for run in runs if run.mixes_per_kwh])
+    tx = _over_runs(runs, [run.mixes_per_hour for run in runs], [(1.0, run.most) for run in runs])
+    by = [(run.of_joules[0], run.of_joules[1] * run.most) for run in runs]
+    mx = None if unmeasured else _over_runs(runs, [run.mixes_per_kwh for run in runs if run.mixes_per_kwh], by)
     return tx, mx, unmeasured
 
 
@@ -362,11 +363,13 @@ def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
         yield found("score_graded.edges", periods=2 / edges, needed=ENOUGH_PERIODS)
 
 
-def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Estimate]) -> Estimate | None:
+def _over_runs(
+    runs: Sequence[ScoredRun], figures: Sequence[Estimate], by: Sequence[tuple[float, float]]
+) -> Estimate | None:
     """The geometric mean of the runs with its interval, whose high end adds the surplus of each window: all windows end
     with about the same, so their scatter does not show it. One run has the interval of its window. If a window ended
     with too much work that no mix counts, the bounds of what longer windows would give. figures: one for each run, or
-    none."""
+    none. by: the factors by which the figure of each run may be too high and too low."""
     if not figures or min(figure.estimate for figure in figures) <= 0:  # a run without any mix has no logarithm
         return None
     if any(run.surplus > LARGEST_SURPLUS for run in runs):
@@ -377,10 +380,14 @@ def _over_runs(runs: Sequence[ScoredRun], figures: Sequence[Estimate]) -> Estima
     if len(runs) == 1:
         return figures[0]
     over = over_runs([figure.estimate for figure in figures])
-    above = over_runs([each.estimate * run.most for each, run in zip(figures, runs, strict=True)])
-    if over is None or above is None or over.low is None or above.high is None:
-        return over
-    return replace(over, high=above.high)
+    if math.inf in (most for _, most in by):
+        return over and Estimate(over.estimate)
+    below, above = (
+        over_runs([each.estimate * ends[at] for each, ends in zip(figures, by, strict=True)]) for at in (0, 1)
+    )
+    if over is None or below is None or above is None or below.low is None or above.high is None:
+        return over and Estimate(over.estimate)
+    return replace(over, low=below.low, high=above.high)
 
 
 def _words(figure: Estimate | None, per: str) -> str:

@@ -37,6 +37,7 @@ from mixmark.harness.judge.energy.coverage import (
     within,
 )
 from mixmark.harness.judge.energy.reading import TOO_SHORT, WHOLE, EnergyReading, cumulative, in_phase, same
+from mixmark.harness.judge.energy.reading import joules_between as between
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
@@ -237,6 +238,17 @@ def blocks(found: MachineEnergy, result: Result, phase: str, edges_ns: Int64s) -
     known = {each.id: each for each in result.domains}
     sums = [cumulative(known[id], metering.samples.get(id), edges_ns) for id in found.domains]
     return np.asarray(sum(np.diff(each) for each in sums if each is not None))
+
+
+def joules_between(found: MachineEnergy, result: Result, phase: str) -> tuple[float, float] | None:
+    """The least and the most joules of a window of a phase, as its edges may be wrong. None if `found` has no
+    joules."""
+    metering = metered(result, phase)
+    if found.joules is None or metering is None:
+        return None
+    known = {each.id: each for each in result.domains}
+    least, most = zip(*(between(known[id], metering, found.readings[id]) for id in found.domains), strict=True)
+    return sum(least), sum(most)
 
 
 def metered(result: Result, phase: str) -> Metering | None:
