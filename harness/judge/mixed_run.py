@@ -13,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -37,18 +37,7 @@ from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.findings import declare, found, invalid, warning
 from mixmark.harness.judge.roofline import speed_drifts
-from mixmark.harness.judge.statistics.intervals import (
-    CONFIDENCE,
-    FEWEST_BLOCKS,
-    MOST_BLOCKS,
-    WIDEST,
-    Stretch,
-    can_judge_steadiness,
-    mean_interval,
-    other_level,
-    ratio_interval,
-    student_t,
-)
+from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.judge.statistics.timestamps import (
     Floats,
     finished_by,
@@ -182,7 +171,7 @@ class ScoredRun:
     """Whether the pace held. None if it cannot be told. The window is the same in any case."""
     edges_ns: tuple[int, ...]
     """The edges of the equal blocks that `steady` was tested with."""
-    stretch: Stretch | None
+    stretch: intervals.Stretch | None
     """The blocks that ran at another pace. None if the pace held, or it cannot be told."""
     suites: tuple[SuiteProgress, ...]
     total: MachineEnergy
@@ -193,8 +182,6 @@ class ScoredRun:
     surplus: float
     """The fraction of the window's work that no mix counts. It is the lead of suites over the least advanced one, and
     the work on feeds under way at the end. The dual values of the plan weigh the work."""
-    of_joules: tuple[float, float] = field(metadata=RAW)
-    """The joules over the most and over the least that they may be, as the edges of the window may be wrong."""
     most: float = field(metadata=RAW)
     """The factor by which a longer window of the same pace may show more: 1 / (1 − surplus), and UNLIKE more on several
     devices."""
@@ -245,16 +232,17 @@ class _Counted:
 
     def finished(self, edges_ns: Int64s) -> Floats:
         """[edges], the units that count and were finished by each edge. A step that is under way counts in part."""
-        done, units = self.completions, np.where(self.marks_kept, self.completions.units, 0)
-        times = (steps_begin_ns(done), done.yielded_ns, edges_ns)
-        begin, end, edges = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times)
-        return finished_by(edges, begin, end, units)
+        return self._by(edges_ns, np.where(self.marks_kept, self.completions.units, 0))
 
     def taken_ns(self, edges_ns: Int64s) -> Floats:
         """[edges], the time of its feeds by each edge; feeds in flight at once count each."""
-        times_ns = edges_ns, steps_begin_ns(self.completions), self.completions.yielded_ns
-        edges, begin, end = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times_ns)
-        return finished_by(edges, begin, end, end - begin)
+        return self._by(edges_ns, self.completions.yielded_ns - steps_begin_ns(self.completions))
+
+    def _by(self, edges_ns: Int64s, amounts: npt.NDArray[Any]) -> Floats:
+        """[edges], the sum by each edge of what each step brings."""
+        times = (steps_begin_ns(self.completions), self.completions.yielded_ns, edges_ns)
+        begin, end, edges = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times)
+        return finished_by(edges, begin, end, amounts)
 
     @property
     def is_seen(self) -> bool:
@@ -280,28 +268,27 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     edges_ns = _edges(seen, begin_ns, end_ns)
     paces = _paces(counted, phase.placement.device_prices, edges_ns)
     pace = np.asarray(sum(paces, np.zeros(len(edges_ns) - 1)))
-    known = can_judge_steadiness(pace)
-    stretch = other_level(pace) if known else None
+    known = intervals.can_judge_steadiness(pace)
+    stretch = intervals.other_level(pace) if known else None
     total = machine.total(result, phase.name, begin_ns, end_ns)
     mixes = min(progress.mixes for progress in suites)
     surplus = _surplus(suites, mix, phase.placement)
-    several = len({record.route.device for record in records}) > 1
-    most = (1 + UNLIKE * several) / (1 - surplus) if surplus <= LARGEST_SURPLUS else math.inf
-    kind: Literal["interval", "window"] = "window"
+    unlike = UNLIKE * (len({record.route.device for record in records}) > 1)
+    most = (1 + unlike) / (1 - surplus) if surplus <= LARGEST_SURPLUS else math.inf
+    floors = [each.fraction for each in (result.noise_floor,) if each and each.tier == result.tier]
     of_time = of_energy = None
-    edges = 1.0, 1.0
-    if total.joules and (between := machine.joules_between(total, result, phase.name)):
-        edges = total.joules / between[1], total.joules / between[0] if between[0] else math.inf
     if known and stretch is None and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
         parts = ((each, own.sum() / pace.sum()) for each, own in zip(counted, paces, strict=True) if not each.is_seen)
-        besides = [_unseen(each, part, seen, (begin_ns, end_ns)) for each, part in parts if part]
-        besides.append(_drift(result, phase) / 2)
-        if result.noise_floor is not None and result.noise_floor.tier == result.tier:
-            besides.append(result.noise_floor.fraction)
-            kind = "interval"
-        of_time = _with(mean_interval(pace), besides)
-        of_energy = _with(ratio_interval(pace, joules), besides) if joules is not None else None
+        besides = [
+            *(_unseen(each, part, seen, (begin_ns, end_ns)) for each, part in parts if part),
+            _drift(result, phase) / 2,
+            *floors,
+        ]
+        of_time = _with(intervals.mean_interval(pace), besides)
+        of_energy = _with(intervals.ratio_interval(pace, joules), besides) if joules is not None else None
+    kind: Literal["interval", "window"] = "interval" if floors else "window"
+    (low, high), per_joule = total.of_edges, mixes * KWH_J / total.joules if total.joules else None
     return ScoredRun(
         phase=phase.name,
         begin_ns=begin_ns,
@@ -313,11 +300,8 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
         suites=suites,
         total=total,
         mixes_per_hour=_figure(mixes * HOUR_NS / (end_ns - begin_ns), of_time, (1.0, most), kind),
-        mixes_per_kwh=None
-        if not total.joules
-        else _figure(mixes * KWH_J / total.joules, of_energy, (edges[0], edges[1] * most), kind),
+        mixes_per_kwh=None if per_joule is None else _figure(per_joule, of_energy, (low, high * most), kind),
         surplus=surplus,
-        of_joules=edges,
         most=most,
         problems=tuple(_problems(phase.name, suites, records, doubts)),
     )
@@ -370,8 +354,8 @@ def _edges(seen: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     feeds_ns = [
         np.median(each.completions.yielded_ns[each.completions.ends - 1] - each.completions.issued_ns) for each in seen
     ]
-    fitting = int(min(MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns))) if seen else 0
-    blocks = fitting if fitting >= FEWEST_BLOCKS else 1
+    fitting = int(min(intervals.MOST_BLOCKS, (end_ns - begin_ns) // max(1, *feeds_ns))) if seen else 0
+    blocks = fitting if fitting >= intervals.FEWEST_BLOCKS else 1
     return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
 
 
@@ -401,28 +385,27 @@ def _unseen(of: _Counted, part: float, seen: Sequence[_Counted], window_ns: tupl
     """
     done = of.completions
     feeds_ns = done.yielded_ns[done.ends - 1] - done.issued_ns
-    count = int((window_ns[1] - window_ns[0]) // max(1, feeds_ns.mean()))
-    if count < 2 or not seen:
+    if (count := int((window_ns[1] - window_ns[0]) // max(1, feeds_ns.mean()))) < 2 or not seen:
         return None
     edges_ns = np.linspace(*window_ns, count + 1).round().astype(np.int64)
     varies = max(_variation(each, edges_ns) for each in seen)
-    return part * float(student_t(count - 1, CONFIDENCE)) * varies / math.sqrt(len(done))
+    return part * float(intervals.student_t(count - 1, intervals.CONFIDENCE)) * varies / math.sqrt(len(done))
 
 
 def _variation(of: _Counted, edges_ns: Int64s) -> float:
     """The standard deviation of the rate of a record between these edges, over its mean."""
-    took_ns = np.diff(of.taken_ns(edges_ns))
-    rates = np.diff(of.finished(edges_ns))[took_ns > 0] / took_ns[took_ns > 0]
+    done, took_ns = np.diff(of.finished(edges_ns)), np.diff(of.taken_ns(edges_ns))
+    rates = done[took_ns > 0] / took_ns[took_ns > 0]
     return float(rates.std(ddof=1) / rates.mean()) if len(rates) > 1 else math.inf
 
 
 def _with(around: Estimate | None, besides: Sequence[float | None]) -> float | None:
     """The half-width of an interval with others that are independent, in squares. None if one is not known, or all
-    together exceed WIDEST."""
-    widths = [None if around is None else around.half_width, *besides]
-    known = [width for width in widths if width is not None]
-    half = math.hypot(*known)
-    return half if len(known) == len(widths) and half <= WIDEST else None
+    together exceed intervals.WIDEST."""
+    if around is None or None in besides:
+        return None
+    half = math.hypot(around.half_width or 0.0, *filter(None, besides))
+    return half if half <= intervals.WIDEST else None
 
 
 def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> SuiteProgress:

@@ -242,7 +242,7 @@ def figures(runs: Sequence[ScoredRun]) -> tuple[Estimate | None, Estimate | None
     """TX, MX, and why there is no MX, over the runs that count."""
     unmeasured = machine.unmeasured({run.phase: run.total for run in runs})
     tx = _over_runs(runs, [run.mixes_per_hour for run in runs], [(1.0, run.most) for run in runs])
-    by = [(run.of_joules[0], run.of_joules[1] * run.most) for run in runs]
+    by = [(low, high * run.most) for run in runs for low, high in (run.total.of_edges,)]
     mx = None if unmeasured else _over_runs(runs, [run.mixes_per_kwh for run in runs if run.mixes_per_kwh], by)
     return tx, mx, unmeasured
 
@@ -380,8 +380,6 @@ def _over_runs(
     if len(runs) == 1:
         return figures[0]
     over = over_runs([figure.estimate for figure in figures])
-    if math.inf in (most for _, most in by):
-        return over and Estimate(over.estimate)
     below, above = (
         over_runs([each.estimate * ends[at] for each, ends in zip(figures, by, strict=True)]) for at in (0, 1)
     )

@@ -18,7 +18,7 @@ from mixmark.harness.contracts.schema import (
     ServiceLimits,
 )
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.energy import total as machine
+from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.score import Score, joined
 from mixmark.harness.judge.statistics.timestamps import in_time
 from mixmark.harness.measure.dispatch import Pair
@@ -448,7 +448,7 @@ def test_where_all_runs_are_disturbed_all_count_and_have_no_rank() -> None:
 def test_what_the_edges_may_hide_is_in_the_interval_of_mx(runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     told = of(*(run(f"mixed.{index}") for index in range(runs)))
     before, tx = not_none(scored(told).mixes_per_kwh), not_none(scored(told).mixes_per_hour)
-    monkeypatch.setattr(machine, "joules_between", lambda total, *_: (total.joules * 0.98, total.joules * 1.01))
+    monkeypatch.setattr(MachineEnergy, "of_edges", property(lambda _: (1 / 1.01, 1 / 0.98)))
     after = not_none(scored(told).mixes_per_kwh)
     assert after.ends == pytest.approx((before.ends[0] / 1.01, before.ends[1] / 0.98), rel=1e-4)
     assert after.estimate == before.estimate and not_none(scored(told).mixes_per_hour).ends == tx.ends

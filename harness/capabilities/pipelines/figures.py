@@ -23,6 +23,7 @@ import numpy as np
 
 from mixmark.harness.capabilities.pipelines.facts import NAME, Pipeline, PipelineWork, asked
 from mixmark.harness.capabilities.pipelines.plan import best_single
+from mixmark.harness.capabilities.serving.gain import gain as gain_of
 from mixmark.harness.contracts.figures import Estimate, figure
 from mixmark.harness.contracts.numbers import counted, significant
 from mixmark.harness.contracts.schema import Finding, Int64s, Phase, Placement, Record, Result
@@ -111,9 +112,11 @@ class PipelineFigures:
             served = f"Splitting served {times} times as many requests"
         else:
             served = f"All devices served {times} times as many pipelines as {others[0].device} alone"
+        at_one_speed = gain.estimate / fmean(_held(one, other) for one, other in zip(own, others, strict=False))
         if any(turn.phase in self.held for turn in others):
-            served += f", and {significant(gain.estimate)} times had the devices been as fast in both turns"
-        low, high = gain.ends if gain.half_width else (gain.estimate / (1 + SLOW), gain.estimate * (1 + SLOW))
+            served += f", and {significant(at_one_speed)} times had the devices been as fast in both turns"
+        ends = sorted((gain.estimate, at_one_speed))
+        low, high = gain.ends if gain.half_width else (ends[0] / (1 + SLOW), ends[1] * (1 + SLOW))
         pays = "it pays here" if low > 1 else "it does not pay here" if high < 1 else "no difference is shown"
         return f"{served}: {pays}."
 
@@ -170,14 +173,13 @@ def _pairs(turns: Sequence[PipelineTurn], others: Sequence[PipelineTurn]) -> lis
 def _gain(turns: Sequence[PipelineTurn], others: Sequence[PipelineTurn]) -> Estimate | None:
     """The rate of turns over that of others. None if there are no pairs."""
     pairs = _pairs(turns, others)
-    ratios = [one.per_hour / other.per_hour / _held(one, other) for one, other in pairs]
-    return over_runs(ratios) if ratios else None
+    ratios = [one.per_hour / other.per_hour for one, other in pairs]
+    return gain_of(ratios, [_held(one, other) for one, other in pairs])
 
 
 def _held(one: PipelineTurn, other: PipelineTurn) -> float:
-    """How many times slower the other turn was than it counts, at least 1. It counts at least as the same fraction of
-    its bound that the first turn reached."""
-    return max(1.0, (one.per_hour / one.bound_per_hour) / (other.per_hour / other.bound_per_hour))
+    """How many times less of its bound the other turn reached than the first one; below 1, it reached more."""
+    return (one.per_hour / one.bound_per_hour) / (other.per_hour / other.bound_per_hour)
 
 
 def _planned(phase: Phase) -> tuple[PipelineWork, Placement]:

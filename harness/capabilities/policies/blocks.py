@@ -12,7 +12,7 @@ from mixmark.reporters.experiments import Section
 from mixmark.reporters.figures import UNKNOWN, significant
 
 SLOW = 1.05
-"""How many times slower a device must be in a run by a policy for the report to say so."""
+"""How many times slower the machine must be in a run by a policy for the report to say so."""
 
 
 class PoliciesSection(Section):
@@ -26,5 +26,7 @@ def _gain(policy: PolicyRuns) -> str:
         return f"not known: {'; '.join(map(in_full, policy.problems)) or 'no pair of runs'}"
     within = f" {figures.within(policy.gain)}" if policy.gain.half_width else "; one pair of runs has no interval"
     by = UNKNOWN if policy.mixes_per_hour is None else significant(policy.mixes_per_hour.estimate)
-    slower = f"; its devices were up to {significant(policy.slowdown)} × slower, which is left out of the gain"
-    return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}" + slower * (policy.slowdown > SLOW)
+    low, high = policy.gain.ends
+    shown = "; no difference is shown" * bool(policy.gain.half_width and low <= 1 <= high)
+    slower = f"; the machine was up to {significant(policy.slowdown)} × slower in its runs" * (policy.slowdown > SLOW)
+    return f"{significant(policy.gain.estimate)} × its {by} mixes per hour{within}{shown}{slower}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mixmark.harness.capabilities.policies.facts import ByPolicy, Policies
 from mixmark.harness.capabilities.policies.slowdown import slowdown
+from mixmark.harness.capabilities.serving.gain import gain as gain_of
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding
 from mixmark.harness.judge.assessment import Assessment
@@ -24,10 +25,11 @@ class PolicyRuns:
     mixes_per_hour: Estimate | None
     """If None, `problems` says why."""
     gain: Estimate | None
-    """TX by the plan over TX by the policy, over the pairs of runs. TX by the policy counts as if no device had been
-    slower than in the plan's run."""
+    """TX by the plan over TX by the policy, over the pairs of runs. The interval also holds the gain at one speed of
+    the machine."""
     slowdown: float
-    """How many times slower a device was in a run by the policy than in the plan's run, at most. 1: none was."""
+    """How many times slower the machine was in a run by the policy than in the plan's run, at most. Below 1: it was
+    faster."""
     problems: tuple[Finding, ...]
     """Why the figures are not known. Empty if they are."""
 
@@ -52,7 +54,7 @@ def policy_runs(judged: Assessment) -> tuple[PolicyRuns, ...] | None:
         if not problems:
             figure = _over([run.mixes_per_hour.estimate for run in runs])
             ratios = [planned.mixes_per_hour.estimate / run.mixes_per_hour.estimate for planned, run in pairs]
-            gain = _over([ratio / by for ratio, by in zip(ratios, slower, strict=True)])
+            gain = gain_of(ratios, slower) if ratios and min(ratios) > 0 else None
         compared.append(PolicyRuns(policy, figure, gain, max(slower, default=1.0), tuple(problems)))
     return tuple(compared) or None
 

@@ -71,6 +71,8 @@ class EnergyReading:
     change."""
     edge_uncertainty: float | None = None
     """How far the edges may put the joules off, as a fraction: 2 Δ/T. Δ is the period, or the time of averaging."""
+    joules_between: tuple[float, float] = (0.0, 0.0)
+    """The least and the most joules, by the power inside and outside of the edges. 0: there are no joules."""
 
     @property
     def valid(self) -> bool:
@@ -153,18 +155,16 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
     )
 
 
-def joules_between(domain: Domain, metering: Metering, found: EnergyReading) -> tuple[float, float]:
-    """The least and the most that the joules of a window may be, since the edges of a window lie between two updates.
+def _between(domain: Domain, samples: Samples | None, found: EnergyReading, age_ns: int) -> tuple[float, float]:
+    """The least and the most that the joules of a reading may be, since the edges of a window lie between two updates.
 
-    found: the reading of the window, which has joules. A source may be late or early by its period or its time of
-    averaging, and a clock of its own by the age of its readings. What is missing then is the lateness times the
-    difference of the power inside and outside; below 0, it is too much: a warm-up may take more than the work.
+    A source may be late or early by its period or its time of averaging, and a clock of its own by the age of its
+    readings. What is missing then is the lateness times the difference of the power inside and outside; below 0, it is
+    too much: a warm-up may take more than the work.
     """
-    samples = metering.samples[domain.id]
-    counter = domain.quantity == "energy"
-    late_ns = (domain.averaging_ns or 0) if counter else max(found.period_ns or 0, domain.averaging_ns or 0)
-    late_ns += abs(metering.reading_age_ns.get(domain.id, 0))
-    reach_ns = 3 * late_ns + MOST_MISSED * (found.period_ns or 0)
+    counter, period_ns = domain.quantity == "energy", found.period_ns or 0
+    late_ns = max(0 if counter else period_ns, domain.averaging_ns or 0) + abs(age_ns)
+    reach_ns = 3 * late_ns + MOST_MISSED * period_ns
     points = _around(domain, samples, found.begin_ns - reach_ns, found.end_ns + reach_ns)
     assert points is not None and found.joules is not None  # the window itself has points
     beyond_ns = np.array([-3, -1, 1, 3]) * late_ns  # what is nearer may be of either side
@@ -183,6 +183,9 @@ def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> 
     work than at rest, has no joules, and neither has a source above what its supply can take."""
     samples = metering.samples.get(domain.id)
     found = reading(domain, samples, begin_ns, end_ns, domain.id in metering.lost)
+    if found.valid:
+        between = _between(domain, samples, found, metering.reading_age_ns.get(domain.id, 0))
+        found = replace(found, joules_between=between)
     if found.watts is not None and domain.supply_watts is not None and found.watts > domain.supply_watts:
         return replace(found, joules=None, reasons=("more than its supply",))
     if samples is None or not found.valid or domain.quantity != "power":

@@ -37,7 +37,6 @@ from mixmark.harness.judge.energy.coverage import (
     within,
 )
 from mixmark.harness.judge.energy.reading import TOO_SHORT, WHOLE, EnergyReading, cumulative, in_phase, same
-from mixmark.harness.judge.energy.reading import joules_between as between
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
@@ -70,6 +69,14 @@ class MachineEnergy:
     idle_watts: tuple[float | None, ...] = ()
     """The idle power of the same boundary, before and after the phase. None if not known. A counter that is read too
     seldom for so short a window is replaced by the power of its device."""
+
+    @property
+    def of_edges(self) -> tuple[float, float]:
+        """The factors by which an efficiency may be too high and too low, as the edges of the window may be wrong."""
+        if not self.joules:
+            return 1.0, 1.0
+        least, most = np.sum([self.readings[each].joules_between for each in self.domains], axis=0).tolist()
+        return self.joules / most, self.joules / max(least, self.joules / 100)
 
     @property
     @figure
@@ -238,17 +245,6 @@ def blocks(found: MachineEnergy, result: Result, phase: str, edges_ns: Int64s) -
     known = {each.id: each for each in result.domains}
     sums = [cumulative(known[id], metering.samples.get(id), edges_ns) for id in found.domains]
     return np.asarray(sum(np.diff(each) for each in sums if each is not None))
-
-
-def joules_between(found: MachineEnergy, result: Result, phase: str) -> tuple[float, float] | None:
-    """The least and the most joules of a window of a phase, as its edges may be wrong. None if `found` has no
-    joules."""
-    metering = metered(result, phase)
-    if found.joules is None or metering is None:
-        return None
-    known = {each.id: each for each in result.domains}
-    least, most = zip(*(between(known[id], metering, found.readings[id]) for id in found.domains), strict=True)
-    return sum(least), sum(most)
 
 
 def metered(result: Result, phase: str) -> Metering | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.schema import Domain, Metering, Samples
-from mixmark.harness.judge.energy.reading import in_phase, joules_between
+from mixmark.harness.judge.energy.reading import in_phase
 from tests.golden.sample import domain
 
 BEGIN_S, END_S = 100, 220
@@ -48,7 +48,7 @@ def test_the_error_of_the_edges_is_in_the_range(
     wall, metering = metered(outside_watts, every_s, late_s, step_joules)
     found = in_phase(wall, metering, int((BEGIN_S + 0.37) * 1e9), int((END_S + 0.37) * 1e9))
     assert found.joules is not None
-    least, most = joules_between(wall, metering, found)
+    least, most = found.joules_between
     assert least <= min(found.joules, WORK_J) and max(found.joules, WORK_J) <= most
     assert (found.joules / WORK_J - 1) * 100 == pytest.approx(off_pct, abs=0.01)
     assert (most - least) / WORK_J * 100 < width_pct
