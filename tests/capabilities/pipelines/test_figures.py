@@ -115,7 +115,8 @@ def test_the_gain() -> None:
 
 
 def test_a_turn_that_is_slow_alone_raises_no_gain() -> None:
-    """On the GPU a tenth as fast as alone. Two devices may do 1 a second and the GPU 1 in 0.6 s, so at one speed the gain is 0.6."""
+    """On the GPU a tenth as fast as alone. Two devices may do 1 a second and the GPU 1 in 0.6 s: a gain of 0.6 at one
+    speed."""
     slow = machine(1, GPU, lambda pair, at_s: GPU[pair] / 10)
     slow.run(60.5)
     alone = turn(slow, 1, "pipeline1-alone", "gpu:0")
