@@ -280,11 +280,8 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     if known and stretch is None and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
         parts = ((each, own.sum() / pace.sum()) for each, own in zip(counted, paces, strict=True) if not each.is_seen)
-        besides = [
-            *(_unseen(each, part, seen, (begin_ns, end_ns)) for each, part in parts if part),
-            _drift(result, phase) / 2,
-            *floors,
-        ]
+        unseen = [_unseen(each, part, seen, (begin_ns, end_ns)) for each, part in parts if part]
+        besides = [*unseen, _drift(result, phase) / 2, *floors]
         of_time = _with(intervals.mean_interval(pace), besides)
         of_energy = _with(intervals.ratio_interval(pace, joules), besides) if joules is not None else None
     kind: Literal["interval", "window"] = "interval" if floors else "window"

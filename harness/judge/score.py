@@ -363,9 +363,7 @@ def _evidence_lacks(mix: Mix, runs: Sequence[ScoredRun]) -> Iterator[Finding]:
         yield found("score_graded.edges", periods=2 / edges, needed=ENOUGH_PERIODS)
 
 
-def _over_runs(
-    runs: Sequence[ScoredRun], figures: Sequence[Estimate], by: Sequence[tuple[float, float]]
-) -> Estimate | None:
+def _over_runs(runs: Sequence[ScoredRun], figures: list[Estimate], by: list[tuple[float, float]]) -> Estimate | None:
     """The geometric mean of the runs with its interval, whose high end adds the surplus of each window: all windows end
     with about the same, so their scatter does not show it. One run has the interval of its window. If a window ended
     with too much work that no mix counts, the bounds of what longer windows would give. figures: one for each run, or
@@ -373,16 +371,15 @@ def _over_runs(
     if not figures or min(figure.estimate for figure in figures) <= 0:  # a run without any mix has no logarithm
         return None
     if any(run.surplus > LARGEST_SURPLUS for run in runs):
-        pairs = zip(figures, runs, strict=True)
-        most = [each.estimate * run.most_per_hour / run.mixes_per_hour.estimate for each, run in pairs]
+        beside = zip(figures, runs, strict=True)
+        most = [each.estimate * run.most_per_hour / run.mixes_per_hour.estimate for each, run in beside]
         low = min(figure.estimate for figure in figures)
         return Estimate(low, low, max(most), kind="bracket")
     if len(runs) == 1:
         return figures[0]
     over = over_runs([figure.estimate for figure in figures])
-    below, above = (
-        over_runs([each.estimate * ends[at] for each, ends in zip(figures, by, strict=True)]) for at in (0, 1)
-    )
+    pairs = list(zip((each.estimate for each in figures), by, strict=True))
+    below, above = (over_runs([figure * factors[at] for figure, factors in pairs]) for at in (0, 1))
     if over is None or below is None or above is None or below.low is None or above.high is None:
         return over and Estimate(over.estimate)
     return replace(over, low=below.low, high=above.high)

@@ -112,18 +112,6 @@ class _Points:
         beyond = np.where(since < 0, self.watts[left], self.watts[left + 1]) * (since - inside)
         return np.asarray(sums[left] + within + beyond)
 
-    def around(self, at_ns: int) -> Floats:
-        """The joules of a counter since the first point, by the power between the two updates around a moment, and by
-        the power before the one and after the other: a load may change in between."""
-        last = len(self.steps) - 1
-        left = int(np.clip(np.searchsorted(self.at_ns, at_ns, side="right") - 1, 0, last))
-        sums = np.concatenate((np.zeros(1), np.cumsum(self.steps)))
-        since, until = ((at_ns - self.at_ns[index]) / 1e9 for index in (left, left + 1))
-        before, after = self.watts[max(0, left - 1)], self.watts[min(last, left + 1)]
-        return np.array(
-            [sums[left] + self.watts[left] * since, sums[left] + before * since, sums[left + 1] + after * until]
-        )
-
 
 def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int, lost: bool = False) -> EnergyReading:
     """lost: whether the source could not be read to the end of its phase."""
@@ -158,24 +146,24 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
 def _between(domain: Domain, samples: Samples | None, found: EnergyReading, age_ns: int) -> tuple[float, float]:
     """The least and the most that the joules of a reading may be, since the edges of a window lie between two updates.
 
-    A source may be late or early by its period or its time of averaging, and a clock of its own by the age of its
-    readings. What is missing then is the lateness times the difference of the power inside and outside; below 0, it is
-    too much: a warm-up may take more than the work.
+    A source may be late or early by its period or its time of averaging, a clock of its own by the age of its readings,
+    and a counter, which is interpolated between two updates, by a quarter of the time between them. What is missing
+    then is the lateness times the difference of the power inside and outside; below 0, it is too much: a warm-up may
+    take more than the work.
     """
-    counter, period_ns = domain.quantity == "energy", found.period_ns or 0
-    late_ns = max(0 if counter else period_ns, domain.averaging_ns or 0) + abs(age_ns)
-    reach_ns = 3 * late_ns + MOST_MISSED * period_ns
-    points = _around(domain, samples, found.begin_ns - reach_ns, found.end_ns + reach_ns)
-    assert points is not None and found.joules is not None  # the window itself has points
-    beyond_ns = np.array([-3, -1, 1, 3]) * late_ns  # what is nearer may be of either side
-    begin, end = (np.diff(points.joules(edge_ns + beyond_ns)) / 2 for edge_ns in (found.begin_ns, found.end_ns))
+    points = _around(domain, samples, found.begin_ns, found.end_ns)
+    assert points is not None and found.joules is not None  # a reading that has joules has points
+    gaps_ns = np.diff(points.at_ns)[[0, -1]]
+    own_ns = gaps_ns.sum() / 4 if domain.quantity == "energy" else found.period_ns or 0
+    late_ns = max(own_ns, domain.averaging_ns or 0) + abs(age_ns)
+    beyond_ns = (
+        (np.array([-3, -1, 1, 3]) * (late_ns + gaps_ns.max())).round().astype(np.int64)
+    )  # nearer is on both sides
+    points = _around(domain, samples, found.begin_ns + beyond_ns[0], found.end_ns + beyond_ns[-1]) or points
+    edges_ns = found.begin_ns, found.end_ns
+    begin, end = (late_ns * np.diff(points.joules(at + beyond_ns)) / np.diff(beyond_ns) for at in edges_ns)
     missing = float(end[0] - begin[0]), float(begin[2] - end[2])  # of a source that is late, and that is early
-    least, most = found.joules + min(0.0, *missing), found.joules + max(0.0, *missing)
-    if counter:
-        begin, end = points.around(found.begin_ns), points.around(found.end_ns)
-        least += float((end.min() - end[0]) - (begin.max() - begin[0]))
-        most += float((end.max() - end[0]) - (begin.min() - begin[0]))
-    return max(0.0, least), most
+    return max(0.0, found.joules + min(0.0, *missing)), found.joules + max(0.0, *missing)
 
 
 def in_phase(domain: Domain, metering: Metering, begin_ns: int, end_ns: int) -> EnergyReading:

@@ -38,7 +38,7 @@ def metered(outside_watts: float, every_s: float, late_s: float, step_joules: fl
         (60, 1, 0, 0, -0.33, 0.6),
         (60, 1, 1.4, 0, -0.51, 1.4),
         (60, 1, -1.4, 0, -1.06, 1.4),
-        (60, 0.2, 0, 360, -0.77, 0.9),  # a plug in steps of 0.1 Wh
+        (60, 0.2, 0, 360, -0.77, 1.2),  # a plug in steps of 0.1 Wh
         (300, 1, 0, 0, 0.33, 0.6),  # a warm-up that takes more than the work
     ],
 )
