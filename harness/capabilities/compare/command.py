@@ -46,7 +46,7 @@ def compare(results: tuple[Path, ...], gate: float | None, format_: str | None, 
     The scores, and the best route of each suite, are shown side by side with their speed relative to A. Each solo
     measurement that both results hold of the same device model is tested: it is faster or slower if the whole
     confidence interval of the ratio lies beyond ±δ, same if the interval lies within ±δ, and ambiguous otherwise. δ is
-    the noise floor that `mixmark selftest` measured at this tier, but at least 1 %.
+    1 %. If a side has one result, the noise floor that `mixmark selftest` measured at this tier is in the error.
 
     What cannot be compared is listed with the reason. The exit code is 2 if nothing could be compared, or if --gate
     found nothing to test. --gate exits with 1 also if a result is invalid, or lacks a measurement of A or failed it,

@@ -195,15 +195,18 @@ def _verdict(test: Comparison) -> tuple[str, ...]:
 
 
 def minimal_difference(found: MachineComparison) -> Reason | None:
-    """δ of the verdicts and its source. None if there is no verdict."""
+    """δ of the verdicts, and what their error holds. None if there is no verdict."""
     tests = [test for tests in found.verdicts.values() for test in tests]
     if not tests:
         return None
-    deltas = " and ".join(f"δ is {delta * 100:.2f} %" for delta in sorted({test.delta for test in tests}))
     last = max(found.machines, key=lambda side: side.provenance.created_utc)
     floors = "; ".join(_floor(floor, last) for floor in found.noise_floors.values())
-    why = floors or f"no noise floor of this tier is known, so the least δ applies, {LEAST_DELTA * 100:g} %"
-    return f"{deltas}: {why}. Faster or slower: the whole interval lies beyond ±δ; same: within; ambiguous: neither."
+    sittings = ""
+    if not all(test.independent for test in tests):
+        why = f"{floors}, and in the error" if floors else "no noise floor of this tier is known"
+        sittings = f" Between these two sittings: {why}; two results of each side show how sittings differ."
+    delta = f"δ is {LEAST_DELTA * 100:g} %. Faster or slower: the whole interval lies beyond ±δ; same: within;"
+    return f"{delta} ambiguous: neither.{sittings}"
 
 
 def _floor(floor: NoiseFloor, last: Side) -> str:

@@ -7,6 +7,7 @@ device, by `capabilities.compare.solo`. Everything that cannot be compared is li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,10 +19,12 @@ from mixmark.harness.capabilities.compare.solo import (
     Uncompared,
     caveat,
     compare,
+    floor_between,
     measurements,
     over,
     problem,
     ratio_between,
+    ratio_of_runs,
     value_of,
     work_of,
 )
@@ -31,6 +34,7 @@ from mixmark.harness.contracts.schema import NoiseFloor, Result, Tier
 from mixmark.harness.contracts.text import Reason, Unknown, differences, unnamed
 from mixmark.harness.judge.assessment import Assessment, Provenance, models
 from mixmark.harness.judge.findings import in_full
+from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo, best
 from mixmark.harness.judge.verdict import Verdict
@@ -87,6 +91,12 @@ class Side:
         """The score. None if no mix was asked for, or none was run."""
         return self.typical.score
 
+    def figures(self, tx: bool) -> list[tuple[ScoredRun, Estimate]]:
+        """The runs that the scores of all results count, with the TX or the MX of each that has one."""
+        scores = [each.score for each in self.assessments if each.score and not each.score.problems]
+        runs = [run for score in scores for run in score.counted()]
+        return [(run, each) for run in runs if (each := run.mixes_per_hour if tx else run.mixes_per_kwh) is not None]
+
     @property
     @figure
     def no_score(self) -> Reason | None:
@@ -134,7 +144,7 @@ class MachineComparison:
     @property
     @figure
     def noise_floors(self) -> Mapping[Tier, NoiseFloor]:
-        """The noise floor that the verdicts of each tier rest on, by tier."""
+        """The noise floor that is in the verdicts of each tier, by tier."""
         known = [test.noise_floor for tests in self.verdicts.values() for test in tests if test.noise_floor]
         return {floor.tier: floor for floor in sorted(known, key=lambda floor: floor.fraction)}
 
@@ -247,6 +257,11 @@ def _of_mixes(a: Side, b: Side, which: str) -> Estimate | Reason:
         return f"the efficiency of {lacks.label} was not measured: {score.unmeasured}"
     if which == "MX" and a.score.boundary != b.score.boundary:
         return f"energy boundary: {a.score.boundary} and {b.score.boundary}; only equal boundaries are compared"
+    tx = which == "TX"
+    values = [[run.most * figure.estimate for run, figure in side.figures(tx)] for side in (a, b)]
+    if all(len(own) > 1 and min(own) > 0 and max(own) < math.inf for own in values):
+        floor = floor_between(a.assessments, b.assessments)
+        return _doubted(ratio_of_runs(values[0], values[1], floor.fraction if floor else 0.0), a, b)
     ratio = second.ratio(first)
     ends = ((a, first, a.score), (b, second, b.score))
     if lacking := [

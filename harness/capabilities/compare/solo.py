@@ -120,10 +120,12 @@ class Comparison:
     scenario: ScenarioName
     runs: tuple[int, int]
     """The number of runs of the baseline and of the candidate."""
+    independent: bool
+    """Whether both sides have runs of two results or more. If not, the verdict is between these two sittings."""
     delta: float
     """δ: the verdict is faster or slower if the whole interval lies beyond ±δ. 0.01 is 1 %."""
     noise_floor: NoiseFloor | None
-    """The noise floor that δ is taken from if it exceeds the least δ. None if none of this tier is known."""
+    """The noise floor that is in the error. None if the sides are independent, or none of this tier is known."""
     measure: str
     """The figure that was compared: throughput, highest rate or speed of response."""
     ratio: Estimate
@@ -151,11 +153,24 @@ def compare(
 ) -> list[Comparison | Uncompared]:
     """Compares the baseline A with the candidate B; each is one result or several of one plan. Probes are left out.
 
-    The noise floor of a measurement is the widest that the results know of its tier: a self-test at another tier says
-    nothing about it.
+    Runs of one result are of one sitting, and do not show how sittings differ; the noise floor is then in the error.
     """
-    known = [assessment.result.noise_floor for assessment in (*a, *b) if assessment.result.noise_floor is not None]
-    return [_compared(before, after, known, labels) for before, after in _pairs(measurements(a), measurements(b))]
+    return [_compared(before, after, labels) for before, after in _pairs(measurements(a), measurements(b))]
+
+
+def floor_between(a: Sequence[Assessment], b: Sequence[Assessment]) -> NoiseFloor | None:
+    """The widest noise floor that the assessments of two sides know of their tier. None if none is known, or if each
+    side has two results or more: their runs show how sittings differ."""
+    if independent(a, b):
+        return None
+    of = [each.result for each in (*a, *b)]
+    known = [each.noise_floor for each in of if each.noise_floor and each.noise_floor.tier == of[0].tier]
+    return max(known, key=lambda floor: floor.fraction, default=None)
+
+
+def independent(a: Sequence[Assessment], b: Sequence[Assessment]) -> bool:
+    """Whether each side has two results or more."""
+    return all(len({id(each) for each in side}) > 1 for side in (a, b))
 
 
 def measurements(assessments: Sequence[Assessment]) -> list[Runs]:
@@ -301,9 +316,7 @@ def _software(run: Run) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def _compared(
-    a: Runs | None, b: Runs | None, known: Sequence[NoiseFloor], labels: tuple[str, str]
-) -> Comparison | Uncompared:
+def _compared(a: Runs | None, b: Runs | None, labels: tuple[str, str]) -> Comparison | Uncompared:
     if not a or not b:
         alone, label = (a, labels[0]) if a else (b or (), labels[1])
         fails = not problem(a, label) if a else None
@@ -320,9 +333,9 @@ def _compared(
         return Uncompared(labels[1], label_of(b), ratio, fails_gate=False)
     solo = b[0].solo
     tier = solo.route.tier
-    floor = max((each for each in known if each.tier == tier), key=lambda floor: floor.fraction, default=None)
-    delta = max(floor.fraction if floor else 0.0, LEAST_DELTA)
-    verdict, reason = verdict_of(ratio, delta), caveat((a, b), labels)
+    sides = [run.of for run in a], [run.of for run in b]
+    floor = floor_between(*sides)
+    verdict, reason = verdict_of(ratio, LEAST_DELTA), caveat((a, b), labels)
     if len(a) == len(b) == 1 and floor is None:
         verdict, reason = "ambiguous", ONE_RUN.format(tier)
     return Comparison(
@@ -330,7 +343,8 @@ def _compared(
         route=solo.route,
         scenario=solo.scenario,
         runs=(len(a), len(b)),
-        delta=delta,
+        independent=independent(*sides),
+        delta=LEAST_DELTA,
         noise_floor=floor,
         measure=_measure(solo),
         ratio=ratio,
@@ -350,14 +364,19 @@ def ratio_between(a: Runs, b: Runs, labels: tuple[str, str]) -> Estimate | Reaso
     The caller makes sure that both did the same work and that neither has a problem.
     """
     single = len(a) == len(b) == 1
-    ratio = _ratio_of_single_runs(a[0], b[0], labels) if single else ratio_of_runs(figures(a), figures(b))
+    known = floor_between([run.of for run in a], [run.of for run in b])
+    floor = known.fraction if known else 0.0
+    ratio = _ratio_of_single_runs(a[0], b[0], labels) if single else ratio_of_runs(figures(a), figures(b), floor)
+    if single and isinstance(ratio, Estimate):
+        ratio = ratio.ratio(Estimate(1.0, 1 / (1 + floor), 1 + floor))
     if isinstance(ratio, Estimate) and ratio.is_vague(WIDEST_RATIO):
         return f"the interval is not known: its ends are more than a factor of {WIDEST_RATIO:g} apart"
     return ratio
 
 
-def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """The ratio of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947.
+def ratio_of_runs(a: Sequence[float], b: Sequence[float], floor: float = 0.0) -> Estimate:
+    """The ratio of geometric means, with Welch's t-interval (95 %) on the logarithms: Biometrika 34, 1947. floor: a
+    noise floor, which is added to the standard error in squares.
 
     A side of a single run is assumed to scatter as the other side does. Raises ValueError if both have a single run.
     """
@@ -375,7 +394,7 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float]) -> Estimate:
         error = math.sqrt(total)
         freedom = total**2 / sum(part**2 / df for part, df in known) if total else 1.0
     middle = float(logs[1].mean() - logs[0].mean())
-    half = student_t(freedom, CONFIDENCE) * error
+    half = student_t(freedom, CONFIDENCE) * math.hypot(error, math.log1p(floor))
     return exponential(middle, float(half))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.capabilities.compare import slower
 from mixmark.harness.capabilities.compare import solo
 from mixmark.harness.capabilities.compare.solo import Comparison, Uncompared, ratio_of_runs, verdict_of
 from mixmark.harness.contracts.figures import Estimate
@@ -107,29 +109,38 @@ def test_an_interval_of_a_factor_is_no_interval() -> None:
     assert "is not known: its ends are more than a factor of 2 apart" in reason
 
 
-def test_the_noise_floor_of_the_machine_widens_what_is_the_same() -> None:
+def test_the_noise_floor_is_in_the_error_of_what_was_measured_in_one_sitting() -> None:
     a, b = runs([1_000_000]), runs([1_050_000], 1)
     assert (comparison_of(a, b, FLOOR).delta, comparison_of(a, b, FLOOR).verdict) == (0.01, "slower")
-    assert (comparison_of(a, b, 0.1).delta, comparison_of(a, b, 0.1).verdict) == (0.1, "same")
+    assert (comparison_of(a, b, 0.1).delta, comparison_of(a, b, 0.1).verdict) == (0.01, "ambiguous")
+    sittings = runs([1_000_000, 1_003_000, 1_006_000]), runs([1_050_000, 1_053_000, 1_056_000], 3)
+    found = comparison_of(*sittings, 0.1)
+    assert (found.independent, found.noise_floor, found.verdict) == (True, None, "slower")
+    low, high = ratio_of_runs([100, 101, 102], [100, 101, 102], 0.02).ends
+    assert high == pytest.approx(math.exp(2.776 * math.hypot(0.00808, math.log(1.02))), rel=1e-3) and low * high == 1
+
+
+@pytest.mark.parametrize(("scatter", "true", "least"), [(0.01, -0.03, 0.35), (0.03, -0.1, 0.7)])
+def test_a_difference_is_seen_and_equals_are_not_called_different(scatter: float, true: float, least: float) -> None:
+    """Three results a side see it without a floor. Two sittings that differ by 1 % are rarely called different."""
+    random = np.random.default_rng(1)
+    assert slower(3, scatter, 0.0, true, True, 150, random)[0] > least - 0.08
+    assert sum(slower(3, 0.003, 0.01, 0.0, False, 150, random)) <= 0.05
 
 
 def test_a_noise_floor_of_another_tier_says_nothing() -> None:
-    a, b = runs([1_000_000]), runs([1_050_000], 1)
     smoke = NoiseFloor(fraction=0.1, tier="smoke", created_utc="2026-01-01")
     edge = NoiseFloor(fraction=0.02, tier="edge", created_utc="2026-01-01")
 
-    def found(*floors: NoiseFloor) -> Comparison:
-        before, after = (
-            [judge(each.model_copy(update={"noise_floor": floor})) for each, floor in zip(side, floors, strict=True)]
-            for side in (a, b)
-        )
-        [comparison] = solo.compare(before, after)
+    def found(*floors: NoiseFloor) -> NoiseFloor | None:
+        sides = runs([1_000_000]), runs([1_050_000], 1)
+        known = (side[0].model_copy(update={"noise_floor": each}) for side, each in zip(sides, floors, strict=True))
+        a, b = map(judge, known)
+        [comparison] = solo.compare([a], [b])
         assert isinstance(comparison, Comparison)
-        return comparison
+        return comparison.noise_floor
 
-    a, b = a * 2, b * 2
-    assert (found(smoke, edge).delta, found(smoke, edge).noise_floor) == (0.02, edge)
-    assert (found(smoke, smoke).delta, found(smoke, smoke).noise_floor) == (0.01, None)
+    assert (found(smoke, edge), found(smoke, smoke)) == (edge, None)
 
 
 def test_several_runs_are_compared_by_how_they_scatter_not_by_their_blocks() -> None:
@@ -196,7 +207,7 @@ def test_equal_figures_give_a_ratio_without_width() -> None:
     assert ratio_of_runs([5, 5], [5, 5]) == Estimate(1, 1, 1)
     assert Estimate(7, 7, 7).ratio(Estimate(7, 7, 7)) == Estimate(1, 1, 1)
     still = [result(record("a", "resnet50", "image", closed_loop([[1_000]] * 50)))]
-    assert comparison_of(still, still, FLOOR).verdict == "same"
+    assert comparison_of(still, still, FLOOR / 2).verdict == "same"
 
 
 def test_a_ratio_of_windows_adds_relative_widths_in_squares() -> None:
