@@ -213,10 +213,11 @@ def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
         beside = f"{_beside(own, other.mixes_per_hour, proven)} ({_which(found, other)}){_alone(alone, other)}"
         rows.append((other.mixes_per_hour.estimate, (*cells, beside)))
     if (limit := assessment.hardware_limit_per_hour) is not None:
-        reached = f"{figures.whole_percent(own.estimate / limit)} of it reached"
-        if figures.within(own) and own.kind == "interval" and own.low is not None and own.high is not None:
-            reached += f" ({figures.whole_percent(own.low / limit)} to {figures.whole_percent(own.high / limit)})"
-        rows.append((limit, (LIMIT, significant(limit), *([UNKNOWN] if efficiency else []), reached)))
+        reached = f"{figures.whole_percent(own.estimate / limit.estimate)} of it reached"
+        if figures.within(own) and own.kind == "interval":
+            low, high = own.ends[0] / limit.ends[1], own.ends[1] / limit.ends[0]
+            reached += f" ({figures.whole_percent(low)} to {figures.whole_percent(high)})"
+        rows.append((limit.estimate, (LIMIT, significant(limit.estimate), *([UNKNOWN] if efficiency else []), reached)))
     for section, own_figures in experiments.shown(assessment):
         for most, name, beside in section.standing(assessment, own_figures):
             rows.append((most, (name, significant(most), *([UNKNOWN] if efficiency else []), beside)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from mixmark.harness.contracts.figures import RAW, figure
+from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import Absent, Finding, Result, Tier
 from mixmark.harness.judge import score, solo, solo_rates
 from mixmark.harness.judge.diagnosis import Diagnosis, diagnoses
@@ -76,7 +76,7 @@ class Assessment:
     """None if no mix was asked for, or none was run yet."""
     diagnoses: Mapping[str, Diagnosis]
     """What explains each run of the score, by its phase."""
-    hardware_limit_per_hour: float | None
+    hardware_limit_per_hour: Estimate | None
     """The mix by the rooflines of its routes: what the probed ceilings of the devices would allow. None if a suite of
     the mix has no roofline fraction."""
     findings: tuple[Finding, ...]

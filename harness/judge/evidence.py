@@ -234,6 +234,8 @@ class Evidence:
     ceilings: Mapping[CeilingKey, Ceiling]
     peaks: PeakRates
     """The rates that no honest record exceeds, by the probes of built-in adapters."""
+    typical: PeakRates
+    """The median passes of the kernels that reached them."""
     mixed_runs: tuple[ScoredRun, ...] = ()
     """The mixed runs that went to their end. Empty while the integrity rules, on which they depend, look."""
     score: Score | None = None
@@ -268,7 +270,7 @@ class Evidence:
 
     def achieved(self, measured: Measurement) -> Achieved:
         """The fraction of the roofline that a record reached."""
-        return roofline.achieved(measured.record, self.ceilings)
+        return roofline.achieved(measured.record, self.peaks, self.typical)
 
 
 def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType({})) -> Evidence:
@@ -279,11 +281,13 @@ def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType(
     )
     probes = [each.record for each in measured if each.record.scenario == "probe" and not each.disturbed]
     witnesses = [record for record in probes if result.ran_built_in(record.route)]
+    peaks, typical = roofline.peak_rates(witnesses, result.devices)
     return Evidence(
         result=result,
         measured=measured,
         ceilings=roofline.ceilings(probes, result.devices, {record.key for record in witnesses}),
-        peaks=roofline.peak_rates(witnesses, result.devices),
+        peaks=peaks,
+        typical=typical,
         unknown_suites=unknown_suites,
     )
 

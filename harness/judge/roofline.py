@@ -6,7 +6,7 @@ Williams et al., Roofline, CACM 52(4), 2009.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -48,7 +48,9 @@ class Achieved:
 
     fraction: float | None
     note: Reason | None = None
-    """Why the fraction is unknown, or which other adapter's ceiling was used."""
+    """Why the fraction is unknown."""
+    typical: float | None = None
+    """The fraction of the median pass of the kernels that set the ceiling."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,7 @@ def ceilings(
     records: Iterable[Record], devices: Sequence[Device] = (), witnesses: Container[str] = ()
 ) -> dict[CeilingKey, Ceiling]:
     """The ceiling of every (device, adapter, precision) that was probed: the best over all its probe records whose
-    audit passed. A probe below 16 bits streams nothing and has the bytes of the device's best one. A group without a
-    probe has the sum over its parts if the adapter probed them all.
+    audit passed. A group without a probe has the sum over its parts if the adapter probed them all.
 
     witnesses: the keys of the records by built-in adapters.
     """
@@ -84,14 +85,6 @@ def ceilings(
             if bytes_per_s > (top.bytes_per_s or 0):
                 top = replace(top, bytes_per_s=bytes_per_s, bytes_kernel=name)
             best[key] = top
-    streams: dict[tuple[str, bool], Ceiling] = {}
-    for top in best.values():
-        fastest = streams.get((top.device, top.witnessed))
-        if top.bytes_per_s and (fastest is None or top.bytes_per_s > (fastest.bytes_per_s or 0)):
-            streams[top.device, top.witnessed] = top
-    for probed, top in best.items():
-        if not top.bytes_per_s and (fastest := streams.get((top.device, top.witnessed))):
-            best[probed] = replace(top, bytes_per_s=fastest.bytes_per_s, bytes_kernel=fastest.bytes_kernel)
     for adapter, precision in {(adapter, precision) for _, adapter, precision in best}:
         known = {id: top for (id, *target), top in best.items() if target == [adapter, precision]}
         for group in devices:
@@ -119,25 +112,37 @@ def _members(group: Device, devices: Sequence[Device], known: Container[str]) ->
     return [device.id for device in members] if all(is_covered(name, held) for name in group.silicon) else []
 
 
-def peak_rates(records: Iterable[Record], devices: Sequence[Device] = ()) -> PeakRates:
-    """The best rates of each device by the probes of built-in adapters. A group that was not probed reaches no more
-    than its parts together. Which adapter reads memory faster depends on the processor: with AMX, ONNX Runtime in fp32
-    read 1.4 times as fast as torch in bf16."""
-    flops: dict[str, dict[str, float]] = defaultdict(dict)  # by precision and device
-    moved: dict[str, float] = {}
+def peak_rates(records: Iterable[Record], devices: Sequence[Device] = ()) -> tuple[PeakRates, PeakRates]:
+    """The best rates of each device by the probes of built-in adapters, and the medians over the passes of the kernels
+    that reached them. A group that was not probed reaches no more than its parts together. Which adapter reads memory
+    faster depends on the processor: with AMX, ONNX Runtime in fp32 read 1.4 times as fast as torch in bf16."""
+    seen: dict[tuple[str, str, str, str, str], list[Floats]] = defaultdict(list)
     for record in records:
-        device, precision = record.route.device, record.route.precision
-        for _, flops_per_s, bytes_per_s in _probed(record):
-            if flops_per_s:
-                flops[precision][device] = max(flops[precision].get(device, 0.0), flops_per_s)
-            if bytes_per_s:
-                moved[device] = max(moved.get(device, 0.0), bytes_per_s)
+        route = record.route
+        for kernel, flops, moved in passes(record):
+            for precision, rates in ((route.precision, flops), ("", moved)):  # bytes have no type
+                if rates.any():
+                    seen[route.device, precision, route.adapter, route.precision, kernel].append(rates)
+    best: dict[tuple[str, str], Floats] = {}
+    for (device, precision, *_), series in seen.items():
+        passed = np.concatenate(series)
+        if passed.max() > best.get((device, precision), np.zeros(1)).max():
+            best[device, precision] = passed
+    return _summed(best, devices, np.max), _summed(best, devices, np.median)
+
+
+def _summed(
+    passed: Mapping[tuple[str, str], Floats], devices: Sequence[Device], of: Callable[[Floats], np.float64]
+) -> PeakRates:
+    """One rate of the passes of each device and precision, and of the groups that were not probed."""
+    rates = {key: float(of(each)) for key, each in passed.items()}
     for group in devices:
-        for rates in (*flops.values(), moved):
-            if group.id not in rates and (members := _members(group, devices, rates)):
-                rates[group.id] = sum(rates[id] for id in members)
-    by_key = {(device, precision): rate for precision, rates in flops.items() for device, rate in rates.items()}
-    return PeakRates(by_key, moved)
+        for precision in {precision for _, precision in rates}:
+            known = {device: rate for (device, own), rate in rates.items() if own == precision}
+            if group.id not in known and (members := _members(group, devices, known)):
+                rates[group.id, precision] = sum(known[id] for id in members)
+    moved = {device: rate for (device, precision), rate in rates.items() if not precision}
+    return PeakRates({key: rate for key, rate in rates.items() if key[1]}, moved)
 
 
 def passes(record: Record) -> Iterator[tuple[str, Floats, Floats]]:
@@ -202,37 +207,29 @@ def _mismatch(record: Record) -> Reason | None:
     return None
 
 
-def achieved(record: Record, known: Mapping[CeilingKey, Ceiling]) -> Achieved:
+def achieved(record: Record, best: PeakRates, typical: PeakRates) -> Achieved:
     """Σ over yields of max(flops / F, bytes / B), divided by the time that feeds were in flight.
 
-    F in FLOP/s and B in byte/s are the record's ceiling in `known`, as `ceilings` gives them: its own adapter's if that
-    is a built-in one, else the fastest built-in one's.
+    F in FLOP/s and B in byte/s are the ceiling of the record's device in its precision, whichever adapter reached it.
     """
     if reason := _mismatch(record):
         return Achieved(None, reason)
     assert record.completions is not None  # _mismatch said so
-    route = record.route
-    own = known.get((route.device, route.adapter, route.precision))
-    probed = [each for each in known.values() if (each.device, each.precision) == (route.device, route.precision)]
-    witnesses = [each for each in probed if each.witnessed]
-    if not witnesses:
-        if probed:
-            why = f"{route.device} has its own ceiling only, since no built-in adapter probed it in {route.precision}"
-            return Achieved(None, why)
-        return Achieved(None, f"no undisturbed probe of {route.device} in {route.precision} passed its audit")
-    ceiling = own if own in witnesses else max(witnesses, key=lambda each: each.flops_per_s or 0.0)
-    note = None if ceiling is own else f"ceiling from adapter {ceiling.adapter}"
-    least_s = 0.0
-    for cost in record.costs:
-        if (cost.flops and not ceiling.flops_per_s) or (cost.bytes and not ceiling.bytes_per_s):
-            return Achieved(None, f"the probe of {route.device} in {route.precision} lacks flop/s or byte/s")
-        compute_s = cost.flops / ceiling.flops_per_s if ceiling.flops_per_s else 0.0
-        memory_s = cost.bytes / ceiling.bytes_per_s if ceiling.bytes_per_s else 0.0
-        least_s += cost.yields * max(compute_s, memory_s)
-    took_ns = in_flight_ns(record.completions)
+    took_ns, fractions = in_flight_ns(record.completions), []
     if not took_ns:
         return Achieved(None, "the clock did not tick")
-    return Achieved(least_s * len(record.completions) * 1e9 / took_ns, note)
+    for peaks in (best, typical):
+        flops_per_s, bytes_per_s = peaks.flops_of(record.route), peaks.bytes_per_s.get(record.route.device, 0.0)
+        least_s = 0.0
+        for cost in record.costs:
+            if (cost.flops and not flops_per_s) or (cost.bytes and not bytes_per_s):
+                where = f"{record.route.device} in {record.route.precision}"
+                return Achieved(None, f"no undisturbed probe of a built-in adapter found the ceiling of {where}")
+            compute_s = cost.flops / flops_per_s if flops_per_s else 0.0
+            memory_s = cost.bytes / bytes_per_s if bytes_per_s else 0.0
+            least_s += cost.yields * max(compute_s, memory_s)
+        fractions.append(least_s * len(record.completions) * 1e9 / took_ns)
+    return Achieved(fractions[0], typical=fractions[1])
 
 
 def speed_drifts(records: Iterable[Record]) -> Iterator[tuple[CeilingKey, str, float, float]]:

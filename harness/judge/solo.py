@@ -124,7 +124,9 @@ class Solo:
     gap_most: float | None = None
     """The longest such time over the median."""
     roofline_fraction: float | None = None
-    """The fraction of the device's ceiling that was reached."""
+    """The fraction of the device's ceiling that was reached, whichever adapter's probe found the ceiling."""
+    roofline_typical: float | None = None
+    """The fraction of the median pass of the probe's kernels that set the ceiling."""
     energy: Energy | None = None
     """None if it was not measured, or only in part; the findings say why."""
     runs: int = 1
@@ -247,7 +249,7 @@ def _with_figures(solo: Solo, evidence: Evidence, each: Measurement) -> Solo:
     )
     if each.record.screening:  # its feeds may lack units, so that nothing but its pace means anything
         return solo
-    streams = timestamps.time_per_unit_ns(done)
+    streams, reached = timestamps.time_per_unit_ns(done), evidence.achieved(each)
     gap_p99, gap_most = _jitter(done)
     return replace(
         solo,
@@ -256,7 +258,8 @@ def _with_figures(solo: Solo, evidence: Evidence, each: Measurement) -> Solo:
         time_per_unit=latency(streams),
         gap_p99=gap_p99,
         gap_most=gap_most,
-        roofline_fraction=evidence.achieved(each).fraction,
+        roofline_fraction=reached.fraction,
+        roofline_typical=reached.typical,
         energy=_energy(each),
     )
 

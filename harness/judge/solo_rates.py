@@ -6,7 +6,7 @@ A plan needs the rate and the watts of each route, the idle power, and the host 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -104,8 +104,15 @@ def observed(each: Measurement, limits: ServiceLimits) -> Rate | None:
     )
 
 
-def hardware_limit_per_hour(result: Result, solos: Iterable[Solo]) -> float | None:
-    """The best mixes per hour if each route reached its roofline. None without a mix, or if a suite has no fraction."""
+def hardware_limit_per_hour(result: Result, solos: Sequence[Solo]) -> Estimate | None:
+    """The best mixes per hour if each route reached its roofline; the low end is by the median passes of the probes.
+    None without a mix, or if a suite has no fraction."""
+    best = _limit_per_hour(result, solos, lambda each: each.roofline_fraction)
+    low = _limit_per_hour(result, solos, lambda each: each.roofline_typical)
+    return None if best is None else Estimate(best, low, best)
+
+
+def _limit_per_hour(result: Result, solos: Iterable[Solo], reached: Callable[[Solo], float | None]) -> float | None:
     if (mix := result.mix) is None:
         return None
     limits = [
@@ -115,10 +122,10 @@ def hardware_limit_per_hour(result: Result, solos: Iterable[Solo]) -> float | No
             adapter=each.route.adapter,
             precision=each.route.precision,
             batch=1,
-            units_per_s=each.speed / each.roofline_fraction,
+            units_per_s=each.speed / fraction,
         )
         for each in solos
-        if each.counts and each.roofline_fraction and each.route.suite in mix.units
+        if each.counts and (fraction := reached(each)) and each.route.suite in mix.units
     ]
     if mix.units.keys() - {rate.suite for rate in limits}:
         return None

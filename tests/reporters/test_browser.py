@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import report
@@ -122,7 +123,7 @@ def test_paper_is_wide_enough_for_every_column(page: Tab) -> None:
 def test_the_first_screen_answers_the_four_questions(window: tuple[int, int], browser: Tab, tmp_path: Path) -> None:
     """May I rely on it, what did it get, is that good, what next."""
     scored = judge(one_run(WATTS_AT_THE_WALL))
-    judged = replace(scored, hardware_limit_per_hour=1000.0, next="mixmark run --wait-idle 60")
+    judged = replace(scored, hardware_limit_per_hour=Estimate(1000.0), next="mixmark run --wait-idle 60")
     (tmp_path / "report.html").write_text(report.html(judged), encoding="utf-8")
     browser.look(*window)
     browser.open(tmp_path / "report.html")

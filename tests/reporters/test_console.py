@@ -93,7 +93,7 @@ def test_a_disturbed_window_has_no_interval_and_disturbed_runs_have_one(runs: in
     figure = Estimate(100.0, 95.0, 105.0)
     rows = tuple(replace(row, units_per_s=figure, runs=runs) for row in judged.solos)
     score = replace(judged.score, mixes_per_hour=figure)
-    judged = replace(judged, score=score, solos=rows, hardware_limit_per_hour=200.0)
+    judged = replace(judged, score=score, solos=rows, hardware_limit_per_hour=Estimate(200.0))
     verdicts: tuple[tuple[VerdictWord, bool], ...] = (("fair", True), ("disturbed", runs > 1))
     for word, intervals in verdicts:
         shown = summary(replace(judged, verdict=replace(judged.verdict, word=word)))
@@ -118,16 +118,20 @@ def test_the_limit_of_the_hardware_stands_on_the_same_scale(measured: Result) ->
     """A mix of half the hardware's speed; without the fraction of a suite there is no limit."""
     judged = judge(measured)
     assert judged.score is not None and judged.score.mixes_per_hour is not None
-    halves = tuple(replace(row, roofline_fraction=0.5) for row in judged.solos)
+    halves = tuple(replace(row, roofline_fraction=0.5, roofline_typical=0.8) for row in judged.solos)
     limit = solo_rates.hardware_limit_per_hour(measured, halves)
     whole = solo_rates.hardware_limit_per_hour(measured, [replace(row, roofline_fraction=1.0) for row in halves])
     assert limit is not None and whole is not None
-    assert limit == pytest.approx(2 * whole)
+    assert limit.estimate == pytest.approx(2 * whole.estimate) and limit.ends == (limit.estimate / 1.6, limit.estimate)
     assert solo_rates.hardware_limit_per_hour(measured, [row for row in halves if row.route.suite != "llm"]) is None
     tx = judged.score.mixes_per_hour.estimate
-    first, second = summary(replace(judged, hardware_limit_per_hour=tx / 0.42)).standing
+    near = replace(judged, hardware_limit_per_hour=Estimate(tx / 0.42, tx / 0.5, tx / 0.42))
+    first, second = summary(near).standing
     assert (first[0], first[-1]) == ("the limit of its hardware", "42 % of it reached")
     assert second[0] == "this machine"
+    score = replace(judged.score, mixes_per_hour=Estimate(tx, 0.9 * tx, 1.1 * tx))
+    calm = replace(near, score=score, verdict=replace(judged.verdict, word="fair"))
+    assert summary(calm).standing[0][-1] == "42 % of it reached (38 % to 55 %)"
 
 
 def test_of_many_published_machines_the_nearest_on_either_side_are_named(measured: Result) -> None:

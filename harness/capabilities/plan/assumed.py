@@ -2,14 +2,15 @@
 
 A datasheet gives a bound: no feed is faster than its floating-point operations at the device's peak, nor than its bytes
 at the bandwidth of its memory (Williams et al., Roofline, CACM 52(4), 2009). The operations and bytes are those of the
-suite's own cost model. The planner computes with a stated fraction of the bound, whose interval ends at the bound.
+suite's own cost model: for a bound those of the most economical algorithm, with what a cache can hold left out. The
+planner computes with a stated fraction of the rate that the usual ones allow, in an interval that ends at the bound.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from mixmark.harness.capabilities.plan.machine import Assumption, Basis, Kind, Speed
@@ -71,9 +72,10 @@ def kinds(
 
 
 def bound(sheet: Declared, workload: Workload, fraction: float = 1.0) -> Basis | None:
-    """The most units per second that a datasheet allows, and what limits them. None if it states no peak of any
-    precision, or no bandwidth. fraction: the part of the bound that the planner computes with."""
+    """The most units per second that a datasheet allows, and what limits the usual algorithm. None if it states no peak
+    of any precision, or no bandwidth. fraction: the part of the usual algorithm's bound that is computed with."""
     found: list[Basis] = []
+    most = 0.0
     for batch in workload.batches:
         flops_per_s = sheet.tflops.get(batch.precision, 0.0) * TERA  # type: ignore[call-overload]  # any str may be asked
         if not flops_per_s or not sheet.gb_per_s:
@@ -84,10 +86,16 @@ def bound(sheet: Declared, workload: Workload, fraction: float = 1.0) -> Basis |
         ]
         compute_s = sum(flops_s for flops_s, bytes_s in took if flops_s >= bytes_s)
         memory_s = sum(bytes_s for flops_s, bytes_s in took if flops_s < bytes_s)
-        at_most = batch.units / (compute_s + memory_s)
+        usual = batch.units / (compute_s + memory_s)
         limit = f"{'compute' if compute_s >= memory_s else 'memory'} in {batch.precision}"
-        found.append(Basis(fraction * at_most, at_most, limit, workload.memory_bytes[batch.precision]))
-    return max(found, key=lambda each: each.units_per_s, default=None)
+        found.append(Basis(fraction * usual, usual, limit, workload.memory_bytes[batch.precision]))
+        least_s = sum(
+            cost.yields * max(cost.least_flops / flops_per_s, cost.streamed_bytes / (sheet.gb_per_s * GIGA))
+            for cost in batch.costs
+        )
+        most = max(most, batch.units / least_s if least_s else math.inf)
+    best = max(found, key=lambda each: each.units_per_s, default=None)
+    return best and replace(best, at_most=most)
 
 
 def kind(name: str, sheet: Declared, workloads: Mapping[str, Workload | Reason], fraction: float) -> Kind:

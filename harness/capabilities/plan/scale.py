@@ -43,7 +43,7 @@ def scale(judged: Assessment) -> Scale | None:
     if score is None or score.mixes_per_hour is None or score.mix.tier == "smoke" or score.weight_class != BITS:
         return None
     found = bounds(score.mix.units, shipped(score.mix, judged.result.suites))
-    return bracket(found, judged.hardware_limit_per_hour or score.mixes_per_hour.estimate) if found else None
+    return bracket(found, (judged.hardware_limit_per_hour or score.mixes_per_hour).estimate) if found else None
 
 
 @cache

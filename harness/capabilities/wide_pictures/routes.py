@@ -64,7 +64,7 @@ def routes(assessment: Assessment) -> Iterator[Chart]:
         "",
         "bars",
         "Throughputs, on a scale from zero for each suite. A line marks the roofline: what the device allows by its "
-        "probes. Whiskers are 95 % intervals. Hatched routes had only a quick check of seconds.",
+        "best probe. Whiskers are 95 % intervals. Hatched routes had only a quick check of seconds.",
         suites(assessment),
     )
 

@@ -137,6 +137,11 @@ class Cost(Fact):
     """The part of `bytes` that must be read from memory even with a cache of a quarter of that size: weights, each read
     once in a pass, but not the popular rows of a table, which stay in the cache."""
 
+    @property
+    def least_flops(self) -> float:
+        """The operations of the most economical algorithm."""
+        return self.flops if self.min_flops is None else self.min_flops
+
 
 SearchEnd = Literal["no gain", "memory", "time", "long feeds"]
 """Why a search tried no larger batch: two sizes in succession were no faster, a larger batch does not fit into memory

@@ -370,7 +370,7 @@ def probed(evidence: Evidence) -> Iterator[Finding]:
 
 def min_flops(record: Record) -> float:
     """The FLOPs of one feed by the algorithm that needs fewest."""
-    return sum((cost.flops if cost.min_flops is None else cost.min_flops) * cost.yields for cost in record.costs)
+    return sum(cost.least_flops * cost.yields for cost in record.costs)
 
 
 def streamed_bytes(measured: Measurement) -> float:

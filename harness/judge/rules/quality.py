@@ -163,7 +163,7 @@ def closed_cleanly(evidence: Evidence) -> Iterator[Finding]:
 
 @room.rule(note("roofline: {why}"))
 def ceiling_known(evidence: Evidence) -> Iterator[Finding]:
-    """The roofline fraction of a record is known, from the ceiling of its own adapter."""
+    """The roofline fraction of a record is known."""
     for measured in evidence.solo:
         if note := evidence.achieved(measured).note:
             yield found("ceiling_known", measured.key, why=note)

@@ -26,7 +26,7 @@ def most(work: Workload | Reason) -> Most:
     if isinstance(work, str):
         return {}
     found = {name: assumed.bound(sheet, work) for name, sheet in prices.datasheets().items()}
-    return {name: (basis.units_per_s, basis.memory_bytes) for name, basis in found.items() if basis}
+    return {name: (basis.at_most, basis.memory_bytes) for name, basis in found.items() if basis and basis.at_most}
 
 
 def content() -> Mapping[str, Mapping[str, Any]]:

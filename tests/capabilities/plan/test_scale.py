@@ -12,8 +12,10 @@ from mixmark.harness.capabilities.plan import assumed, scale
 from mixmark.harness.capabilities.plan.assumed import Batch, Workload
 from mixmark.harness.capabilities.plan.prices import datasheets
 from mixmark.harness.capabilities.plan.scale import bracket
+from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Cost, Result
 from mixmark.harness.judge.assessment import Assessment, judge
+from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.reporters import data
 from mixmark.reporters.summary import summary
@@ -22,8 +24,8 @@ from tests.fakes.machine import one_run
 from tests.golden.sample import SUITES
 
 GB = 10**9
-COMPUTE = Workload([Batch("fp16", 1, (Cost(name="a", flops=330.3e12, bytes=1),))], {"fp16": 6 * GB})
-STREAM = Workload([Batch("fp16", 1, (Cost(name="b", flops=1, bytes=504e9),))], {"fp16": 6 * GB})
+COMPUTE = Workload([Batch("fp16", 1, (Cost(name="a", flops=900e12, min_flops=330.3e12, bytes=1),))], {"fp16": 6 * GB})
+STREAM = Workload([Batch("fp16", 1, (Cost(name="b", flops=1, bytes=900e9, streamed_bytes=504e9),))], {"fp16": 6 * GB})
 WORKS, UNITS = {"compute": COMPUTE, "stream": STREAM}, {"compute": 2.0, "stream": 4.0}
 INSTALLED = {name: registry.find("suites")[name].load().version for name in ("llm", "diffusion", "dlrm", "resnet50")}
 
@@ -49,6 +51,17 @@ def test_a_device_does_as_many_mixes_as_its_peak_and_its_bandwidth_allow() -> No
     bounds = of(WORKS)
     assert bounds["NVIDIA GeForce RTX 4090"] == pytest.approx(900)
     assert bounds["Intel Core i5-7300U"] == pytest.approx(3600 / 3008.23, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("device", "most"),
+    [("AMD Ryzen 9 7950X", 842), ("Apple M1 (GPU)", 446), ("Intel Core i7-8700K", 172), ("Intel Core i5-7300U", 47.1)],
+)
+def test_at_most_is_by_the_most_economical_algorithm(device: str, most: float) -> None:
+    """As `below_ceiling` takes it: Winograd's multiplications, and only bytes that no cache holds."""
+    mix = mixes.frozen()["edge-1"]
+    suites = {name: scale._content()[name]["edge"] for name in mix.units}
+    assert scale.bounds(mix.units, suites)[device] == pytest.approx(most, rel=0.003)
 
 
 @pytest.mark.parametrize(("device", "tokens_per_s"), [("NVIDIA GeForce RTX 4090", 408.6), ("Apple M1 (GPU)", 27.2)])
@@ -86,7 +99,7 @@ def test_the_scale_stands_around_the_limit_of_the_hardware() -> None:
     by_score = summary(judged).standing
     assert [row[-1] for row in by_score] == ["by datasheet, at most"] * 2 + [""] + ["by datasheet, at most"] * 2
     assert all(row[2] == "–" for row in by_score if row[-1]), "the efficiency of a device is not known"
-    rows = summary(replace(judged, hardware_limit_per_hour=9 * score.mixes_per_hour.estimate)).standing
+    rows = summary(replace(judged, hardware_limit_per_hour=Estimate(9 * score.mixes_per_hour.estimate))).standing
     names = [row[0] for row in rows]
     assert names[2] == "the limit of its hardware" and names[:2] != [row[0] for row in by_score[:2]]
     bounds = json.loads(data.as_json(judged))["experiments"]["datasheets"]["mixes_per_hour"]
