@@ -164,14 +164,20 @@ def _sentence(assessment: Assessment) -> str:
 
 def _without_mix(assessment: Assessment, subject: str, unit_words: Mapping[str, str]) -> str:
     """The work of each suite of a run without a mix, and what a score lacks."""
-    alone = references.rates(assessment.solos)
+    alone, names = best(assessment.solos, by_suite), figures.device_names(assessment.result)
+    several = len({solo.route.device for solo in assessment.solos if solo.counts}) > 1
     rates = [
-        f"{significant(rate.units_per_s)} {figures.name(unit_words.get(suite, f'units of {suite}'))}"
-        for suite, rate in alone.items()
+        f"{significant(solo.speed)} {figures.name(unit_words.get(suite, f'units of {suite}'))}"
+        + (f" ({names[solo.route.device]})" if several else "")
+        for suite, solo in alone.items()
     ]
     name, lacking = mixes.lacking(assessment.result.tier, alone)
-    why = f"the mix {name} also needs {', '.join(lacking)}" if lacking else "no mix was asked for"
-    done = f"does {', '.join(rates)} a second, each suite alone" if rates else "has finished no measurement"
+    asked_none = " --mix none" in " ".join(["", *assessment.result.command]).replace("=", " ")
+    why = "no mix was asked for" if asked_none or not lacking else f"the mix {name} also needs {', '.join(lacking)}"
+    by = ", by the fastest device for each:" if several else ""
+    done = f"does{by} {', '.join(rates)} a second, each suite alone" if rates else "has finished no measurement"
+    if not rates and any(row.feeds for row in (*assessment.solos, *assessment.hosted)):
+        done = "has no rate that counts"
     return f"{subject} {done}. There is no score: {why}."
 
 
@@ -188,8 +194,8 @@ def limits(assessment: Assessment) -> str:
     for part in diagnosis.parts:
         planned[part.suite] += part.planned / whole
     suite = max(planned, key=lambda name: planned[name])
-    best = _best_routes([row for row in assessment.solos if row.route.suite == suite], {})
-    fraction = best[0][0].roofline_fraction if best else None
+    routes = _best_routes([row for row in assessment.solos if row.route.suite == suite], {})
+    fraction = routes[0][0].roofline_fraction if routes else None
     speed = f", at {figures.roofline(fraction)} of the hardware limit" if fraction else ""
     time, reached = figures.whole_percent(planned[suite]), figures.whole_percent(diagnosis.kappa.estimate)
     return (
@@ -292,9 +298,9 @@ def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
     disturbed = {key for key, each in assessment.measured.items() if each.record.screening and each.disturbed}
     for suite in dict.fromkeys(row.route.suite for row in assessment.solos):
         own = [row for row in assessment.solos if row.route.suite == suite]
-        best = _best_routes(own, models)
+        routes = _best_routes(own, models)
         undisturbed = [row for row in own if row.key not in disturbed]
-        yield _best_line(undisturbed, best, names) if best else _failed_line(own, names, assessment.findings)
+        yield _best_line(undisturbed, routes, names) if routes else _failed_line(own, names, assessment.findings)
 
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
@@ -305,8 +311,8 @@ def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[
     return SuiteLine(suite, figures.status(failed), _route(failed, names), reason)
 
 
-def _best_line(own: Sequence[Solo], best: list[list[Solo]], names: dict[str, str]) -> SuiteLine:
-    (first, *alike), *others = best
+def _best_line(own: Sequence[Solo], routes: list[list[Solo]], names: dict[str, str]) -> SuiteLine:
+    (first, *alike), *others = routes
     rate = figures.rate(first.units_per_s, first.names.short)
     if first.units_per_s and (half := figures.within(first.units_per_s)):
         rate += f" {half}"

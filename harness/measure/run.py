@@ -85,7 +85,7 @@ def _prepared(run: PreparedRun) -> dict[str, Any]:
     names = [each.name for each in experiments.of(run.resumed)] if run.resumed else [*request.experiments]
     for experiment in (experiments.installed()[name] for name in names):
         if experiment.needs_mix and not run.resumed and (request.machines or not run.mix):
-            lacks = OTHER_MACHINES if request.machines else "it needs a mix: leave --mix none away"
+            lacks = OTHER_MACHINES if request.machines else mixes.remedy(request.mix)
             option = options("experiments")[experiment.name][0].opts[0]
             raise UsageError(f"{option} runs or serves a mix on this machine", hint=lacks)
         found[experiment.name] = experiment.prepare(run, request.experiments.get(experiment.name, {}))

@@ -88,6 +88,11 @@ def choose(asked: str | None, tier: Tier, running: Collection[str], suites: Coll
     return None if missing else mix
 
 
+def remedy(asked: str | None) -> str:
+    """What gives a run a mix. asked: the value of --mix."""
+    return "it needs a mix: leave --mix none away" if asked == "none" else "it needs a mix: leave --suite away"
+
+
 def lacking(tier: Tier, measured: Collection[str]) -> tuple[str, Sequence[str]]:
     """The name of the first mix of a tier, which is its ranked one, and its suites that a run has not measured."""
     name, units = next(((mix.name, mix.units) for mix in frozen().values() if mix.tier == tier), ("", {}))

@@ -20,7 +20,8 @@ def test_an_experiment_that_serves_the_mix_is_refused_without_one_and_on_other_m
     request = RunRequest(tier="smoke", experiments={name: {}})
     cases: list[tuple[dict[str, Any], str]] = [
         ({"machines": Machines({})}, OTHER_MACHINES),
-        ({"mix": "none"}, "it needs a mix"),
+        ({"mix": "none"}, "it needs a mix: leave --mix none away"),
+        ({"suites": ("resnet50",)}, "it needs a mix: leave --suite away"),
     ]
     for lacking, hint in cases:
         with pytest.raises(UsageError, match="runs or serves a mix on this machine") as raised:

@@ -21,7 +21,7 @@ from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, report
 from mixmark.reporters.summary import summary
 from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import GPU, SUITES, closed_loop, record, result, server, unmetered
+from tests.golden.sample import GPU, RIGHT, SUITES, closed_loop, record, result, server, unmetered
 from tests.judge.rules.test_energy import metered
 
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -108,6 +108,13 @@ def test_without_a_mix_the_sentence_says_what_was_done_and_what_a_score_lacks() 
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE.model_copy(update={"units": {"llm": 50.0}})}):
         assert summary(judge(alone)).sentence == f"{done}no mix was asked for."
     assert summary(judge(alone)).score == "llm 4.00 tok/s (prompt 512 tok/s, first after 250 ms)"
+    unasked = alone.model_copy(update={"command": ("run", "--mix", "none")})
+    assert summary(judge(unasked)).sentence.endswith("There is no score: no mix was asked for.")
+    two = result(*alone.records, record("b", "dlrm", "sample", closed_loop([[SECOND // 4]] * 8), device=GPU))
+    said = "This machine does, by the fastest device for each: 4.00 LLM tokens (cpu:0), 4.00 recommendations (gpu:5d1c)"
+    assert summary(judge(two)).sentence.startswith(f"{said} a second, each suite alone.")
+    wrong = alone.records[0].model_copy(update={"audit": RIGHT.model_copy(update={"values": (9.0,)})})
+    assert summary(judge(result(wrong))).sentence.startswith("This machine has no rate that counts.")
     nothing = alone.model_copy(update={"records": (), "finished": False})
     assert summary(judge(nothing)).score == "" and summary(judge(nothing)).sentence.startswith(
         "This machine has finished no measurement. There is no score"

@@ -195,8 +195,9 @@ def power_is_plausible(trials: MeterTrials) -> str:
         message = f"{domain.id}: {rest:.1f} W at rest, {load:.1f} W under load"
         fail_if(not (0 < rest < MOST_WATTS and 0 < load < MOST_WATTS), f"{message}: that cannot be")
         computes = any(part_of(covered) in (HOST_PROCESSOR, WHOLE) for covered in domain.covers)
-        follows = trials.rest_percent >= BUSY_PERCENT or load >= RISES * rest
-        fail_if(computes and not follows, f"{message}: it follows no load")
+        if computes and trials.rest_percent >= BUSY_PERCENT:
+            raise NotChecked(f"{message}: other programs kept the CPUs {trials.rest_percent:.0f} % busy at rest")
+        fail_if(computes and load < RISES * rest, f"{message}: it follows no load")
         messages.append(message)
     nothing = "nothing was measured: no domain changed in 3 s at rest and 3 s under load"
     fail_if(not messages, nothing)

@@ -178,3 +178,5 @@ class Answer:
     """How much better another machine could be, as a fraction; 0 if proved optimal. None if nothing is proved."""
     not_considered: tuple[str, ...] = ()
     """The kinds and results that had no part in the question."""
+    measured_per_hour: float = 0.0
+    """The low rate of the devices that were measured, alone. 0 if they do not run the mix, or were not asked."""

@@ -33,6 +33,8 @@ class Outlook:
     today: Answer | None
     """The owned devices as a machine. None if there are none, or if they do not run the mix."""
     answers: tuple[Answer, ...]
+    all_measured: Answer | None = None
+    """The cheapest machine without assumed devices, if the cheapest one has some. None if there is none."""
     alone: dict[str, Answer]
     """The first answer if devices of one kind did all the work."""
     boxes: tuple[Answer, ...]
@@ -64,6 +66,7 @@ def answered(
     alone: dict[str, Answer] = {}
     without: dict[str, str] = {}
     not_answered: dict[str, str] = {}
+    all_measured: Answer | None = None
     missing = [name for name, _ in left_out]
     for question in QUESTIONS:
         asked = replace(limits, mixes_per_hour=None) if question == "most" else limits
@@ -77,7 +80,14 @@ def answered(
             own_only = {kind.name: kind.owned for kind in own.kinds if kind.price is None}
             most = {name: min(count, asked.at_most.get(name, count)) for name, count in own_only.items()}
             asked = replace(asked, at_most={**asked.at_most, **most})
-        answers.append(replace(own.answer(question, asked), not_considered=(*missing, *unknown)))
+        answer, known = own.answer(question, asked), [kind for kind in own.kinds if not kind.assumption]
+        counts = {kind.name: answer.counts.get(kind.name, 0) for kind in known}
+        measured_only = replace(own, kinds=known)
+        alike = measured_only.answer_if_any("most", Limits(at_least=counts, at_most=counts))
+        per_hour = alike.mixes_per_hour.ends[0] if alike else 0.0
+        answers.append(replace(answer, not_considered=(*missing, *unknown), measured_per_hour=per_hour))
+        if question == "cheapest" and answer.counts.keys() - counts.keys():
+            all_measured = measured_only.answer_if_any(question, asked)
         alone = alone or own.alone(question, asked)
     return Outlook(
         mix_units=dict(planner.mix_units),
@@ -89,6 +99,7 @@ def answered(
         doubts={kind.name: kind.doubt for kind in planner.kinds if kind.doubt},
         today=_today(planner),
         answers=tuple(answers),
+        all_measured=all_measured,
         boxes=boxes(usable, measured),
         alone=alone if len(alone) > 1 else {},
         not_answered=not_answered,

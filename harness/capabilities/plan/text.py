@@ -141,6 +141,9 @@ def _answer(outlook: Outlook, answer: Answer) -> Iterator[tuple[str, str]]:
         yield "energy", f"{_money(outlook, answer.energy_cost)} in {years} at {bare(outlook.energy.per_kwh)} per kWh"
         if answer.price is not None:
             yield "price and energy", _money(outlook, answer.price + answer.energy_cost)
+    if answer.question == "cheapest" and (other := outlook.all_measured):
+        price = "" if other.price is None else f": {_money(outlook, other.price)}"
+        yield "all measured", f"{_listed(other.counts)}{price}"
     if answer.not_considered:
         yield "not considered", ", ".join(answer.not_considered)
 
@@ -152,7 +155,8 @@ def _meets(outlook: Outlook, answer: Answer, demand: float) -> str:
         1 - 1e-6
     ):  # a machine that was found for it meets it to the last digit
         return f"{asked} are not met by its low rates"
-    if assumed := _assumed_in(outlook, answer):
+    assumed = _assumed_in(outlook, answer)
+    if assumed and answer.measured_per_hour < demand * (1 - 1e-6):
         return f"{asked} are met only if {', '.join(assumed)} does what is assumed of it"
     return f"{asked} are met" if answer.question == "most" else ""
 

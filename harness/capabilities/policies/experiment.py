@@ -14,6 +14,7 @@ from mixmark.harness.measure.executor import PhaseRequest
 from mixmark.harness.measure.experiments import Experiment
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun
 from mixmark.harness.measure.run_state import Outlook, RunState
+from mixmark.harness.plan import mixes
 from mixmark.harness.plan.phases import key_of
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -36,7 +37,7 @@ class ComparedPolicies(Experiment):
             policy_of(known[each])
         others = run.request.experiments.keys() - {self.name}  # may also serve by them
         if not run.resumed and (run.request.machines or not (run.mix or others)):
-            lacks = "it needs a mix: leave --mix none away"
+            lacks = mixes.remedy(run.request.mix)
             if run.request.machines:
                 lacks = "it does not run on several hosts"
             raise UsageError("--policy runs or serves a mix on this machine", hint=lacks)

@@ -240,12 +240,18 @@ def within_limits(completions: Completions, limits: LatencyLimits) -> bool | Non
 
 
 def holds(pairs: Iterable[tuple[Int64s, int | None]], q: float) -> bool | None:
-    """Whether the percentile of each sample keeps its limit, by MLPerf's early-stopping bound. None if a sample is too
-    small to tell. pairs: each sample with its limit, or None without a limit."""
-    bounds = [(early_stopping(values, q), limit) for values, limit in pairs if limit is not None]
-    if any(bound is None for bound, _ in bounds):
-        return None
-    return all(bound <= limit for bound, limit in bounds if bound is not None)
+    """Whether the percentile of each sample keeps its limit, by MLPerf's early-stopping bound. A sample that is too
+    small for the bound can still show with 99 % confidence that the limit is broken. None if one shows neither.
+
+    pairs: each sample with its limit, or None without a limit.
+    """
+    known = [(values, limit, early_stopping(values, q)) for values, limit in pairs if limit is not None]
+    for values, limit, bound in known:
+        late = int((values > limit).sum())
+        refuted = binomial_cdf(late - 1, len(values), 1 - q) >= 0.99 if bound is None else bound > limit
+        if refuted:
+            return False
+    return None if any(bound is None for *_, bound in known) else True
 
 
 CLEARLY = 5.0  # a stretch must differ from the rest by this many standard errors; independent noise rarely does

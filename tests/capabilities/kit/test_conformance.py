@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -194,6 +195,14 @@ def gauges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(meter, "READ_S", 0.4)
     monkeypatch.setenv("MIXMARK_LOCK", str(tmp_path / "lock"))
     monkeypatch.chdir(tmp_path)
+
+
+def test_power_at_rest_is_not_checked_on_a_machine_that_is_not_at_rest() -> None:
+    domain = Mock(id="rapl/0", covers=("cpu:0",))
+    read = {domain.id: Mock(watts=23.7)}
+    busy = Mock(domains=[domain], at_rest=read, under_load=read, rest_percent=60.0)
+    with pytest.raises(NotChecked, match="other programs kept the CPUs 60 % busy at rest"):
+        meter.power_is_plausible(busy)
 
 
 @pytest.mark.slow

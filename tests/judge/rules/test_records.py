@@ -51,7 +51,7 @@ def test_an_adapter_that_did_not_close_is_told() -> None:
 def test_an_unprobed_device_has_no_roofline() -> None:
     lone = result(*done().records[1:2])
     assert said(quality.ceiling_known, lone) == [
-        says("ceiling_known", why="no undisturbed probe of cpu:0 in fp32 passed its audit")
+        says("ceiling_known", why="no undisturbed probe of a built-in adapter found the ceiling of cpu:0 in fp32")
     ]
 
 

@@ -128,3 +128,13 @@ def test_the_t_interval_over_runs_holds_the_truth_as_often_as_it_says() -> None:
     samples = np.exp(0.05 * np.random.default_rng(7).standard_normal((2000, 5)))
     found = [intervals.over_runs(sample.tolist()) for sample in samples]
     assert 0.93 <= np.mean([over is not None and (over.low or 0) <= 1 <= (over.high or 0) for over in found]) <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("late", "of", "kept"), [(48, 60, False), (13, 60, False), (12, 60, None), (0, 60, None), (0, 64, True)]
+)
+def test_late_requests_refute_a_limit_before_enough_are_there_to_prove_it(
+    late: int, of: int, kept: bool | None
+) -> None:
+    """More than 12 of 60 are late in 1 % of samples where a tenth is."""
+    assert intervals.holds([(np.array([2] * late + [1] * (of - late)), 1)], 0.9) is kept
