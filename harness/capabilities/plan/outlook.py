@@ -83,7 +83,7 @@ def answered(
         answer, known = own.answer(question, asked), [kind for kind in own.kinds if not kind.assumption]
         counts = {kind.name: answer.counts.get(kind.name, 0) for kind in known}
         measured_only = replace(own, kinds=known)
-        alike = measured_only.answer_if_any("most", Limits(at_least=counts, at_most=counts))
+        alike = measured_only.answer_if_any("most", Constraints(at_least=counts, at_most=counts))
         per_hour = alike.mixes_per_hour.ends[0] if alike else 0.0
         answers.append(replace(answer, not_considered=(*missing, *unknown), measured_per_hour=per_hour))
         if question == "cheapest" and answer.counts.keys() - counts.keys():

@@ -51,7 +51,7 @@ def test_an_assumption_is_no_interval_and_meets_a_demand_only_if_it_holds() -> N
     assert "does 7,200 mixes per hour at most, by datasheet 14,400 mixes per hour price" in said
     assert "are met only if card (assumed) does what is assumed of it" in said
     cheap = replace(card, price=0.5)
-    both = outlook.answered(Planner([replace(OWN, owned=0), cheap], MIX), Limits(mixes_per_hour=3500, budget=9000))
+    both = outlook.answered(Planner([replace(OWN, owned=0), cheap], MIX), Constraints(mixes_per_hour=3500, budget=9000))
     assert [each.measured_per_hour >= 3500 for each in both.answers if each.question == "most"] == [True]
     assert "only if" not in [line for line in shown(both).splitlines() if "3,500" in line][-1]
     rated = replace(card, assumption=Assumption("a friend", {suite: Basis(4.0) for suite in MIX}))
