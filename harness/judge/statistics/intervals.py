@@ -248,8 +248,7 @@ def holds(pairs: Iterable[tuple[Int64s, int | None]], q: float) -> bool | None:
     known = [(values, limit, early_stopping(values, q)) for values, limit in pairs if limit is not None]
     for values, limit, bound in known:
         late = int((values > limit).sum())
-        refuted = binomial_cdf(late - 1, len(values), 1 - q) >= 0.99 if bound is None else bound > limit
-        if refuted:
+        if binomial_cdf(late - 1, len(values), 1 - q) >= 0.99 if bound is None else bound > limit:
             return False
     return None if any(bound is None for *_, bound in known) else True
 
