@@ -24,6 +24,7 @@ from mixmark.harness.contracts.protocols import (
     GraphRunner as GraphRunner,
     Helpers as Helpers,
     Meter as Meter,
+    OwnReference as OwnReference,
     Preparer as Preparer,
     Runner as Runner,
     Sample as Sample,

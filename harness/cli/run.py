@@ -28,7 +28,7 @@ from mixmark.harness.cli.show import VERBOSE, form_of, print_end, with_next, wri
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
-from mixmark.harness.plugins.options import chosen_machines, of_machines
+from mixmark.harness.plugins.options import chosen_machines, chosen_sections, of_machines, of_suites
 from mixmark.harness.plugins.options import options as of_plugins
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Options": "--tier --preset --suite --device --adapter --bits --wait-idle --out --resume --verbose --help",
     "What else is measured": "--mix --objective --scenario --rate --precision --weights --all-routes --runs --seed",
+    "A model of your own": " ".join(each.opts[0] for each in of_suites()),
     "On which machine, and what is printed": " ".join(
         ["--split-cpu", *(each.opts[0] for each in of_machines()), "--config --timeout --json"]
     ),
@@ -198,9 +199,10 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, named: tuple[st
     asked = _experiments(options)
     options["suites"] += named
     machines = chosen_machines(options)
-    request = RunRequest(**options, experiments=asked, machines=machines)
+    sections = chosen_sections(options)
+    request = RunRequest(**options, experiments=asked, machines=machines, sections=sections)
     with clean_process() as clean, ExitStack() as stack:
-        prepared = prepare(request, clean)
+        prepared = prepare(request, clean, stack)
         request = prepared.request
         stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
         stack.enter_context(plugins_print_to_stderr())
@@ -212,7 +214,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, named: tuple[st
     sys.exit(assessment.exit_code)
 
 
-run.params += of_machines()
+run.params += [*of_suites(), *of_machines()]
 for _options in of_plugins("experiments").values():
     run.params += _options
 

@@ -74,7 +74,8 @@ Value = int | float | str | bool | Sequence[int] | Sequence[str]
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and type of a tensor. dtype: `float` (the session's precision), `int64`, `int32` or `uint8`. A str
+    """The shape and type of a tensor. dtype: `float` (the session's precision), or the name of a type of integers or
+    `bool`. A str
     dimension is a symbolic axis, whose size follows the input arrays and may change from call to call."""
 
     shape: tuple[int | str, ...]
@@ -128,9 +129,9 @@ class Session(Protocol):
     """
 
     def put(self, array: Array) -> Tensor:
-        """Copies an array of float32, int64, int32 or uint8 to the device. float32 becomes the session's precision; the
-        integers keep their type. The caller does not write into the array until the next `get` has returned, so on a
-        device that shares the host's memory the handle may be the array itself."""
+        """Copies an array of float32, int64, int32, int8, uint8 or bool to the device. float32 becomes the session's
+        precision; the others keep their type. The caller does not write into the array until the next `get` has
+        returned, so on a device that shares the host's memory the handle may be the array itself."""
 
     def state(self, graph: str) -> State:
         """Creates the state of a graph, all zeros, in the order of `Graph.state`. The session frees the memory once the
@@ -309,6 +310,37 @@ class Continues(Protocol):
     def given(self, output: Array) -> Feed:
         """The arrays of a feed that an output of the other suite replaces. output: the joined yields of a feed of one
         sample. Raises WrongOutput if it is no such output."""
+
+
+@runtime_checkable
+class OwnReference(Protocol):
+    """A suite whose reference needs no network on PyTorch."""
+
+    def open_reference(self) -> AbstractContextManager[Runner]:
+        """The reference in fp32 on the CPU, in the auditor's process, as a runner that takes the feeds of an audit."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a suite measured of itself before a run."""
+
+    options: Mapping[str, str]
+    """The options of the suite in the result, in place of those that it was given. With them alone it knows its units,
+    costs and gates. No path is among them."""
+    weights: str
+    """The label of the weights."""
+    scenarios: Sequence[str]
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A suite of Mixmark that measures itself before a run, in an auditor of its own. That process imports `imports`
+    and reads the suite's files before the code of a plugin runs."""
+
+    imports: str
+
+    def measured(self) -> Measured:
+        """Raises UsageError for files that the suite cannot be built from."""
 
 
 @dataclass(frozen=True)

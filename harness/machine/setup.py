@@ -46,11 +46,13 @@ from mixmark.harness.plugins.options import of_machines
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import processor
 from mixmark.harness.worker import messages, sealed
+from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import isolation
 from mixmark.harness.worker.plugin_process import SuiteModel, SuiteProcess, suite_of
 
 REACHED = "mixmark devices shows which devices are reached, and what the others lack"
+MEASURING_S = 3600.0  # of a suite before a run: sixteen feeds of a large model
 MODELS = "models"
 """The folder of a run's own converted models, in the result folder while the run goes on."""
 
@@ -306,7 +308,7 @@ def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) 
 def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: Sequence[str] = ()) -> Suites:
     """Loads the suites. weights: SUITE=PATH each. specs: more suites, as ./acme.py:Acme. Raises UsageError, also for an
     option that a suite refuses."""
-    found = plugins.find("suites", specs)
+    found = known_suites(config, specs)
     choose_by_name("suite in the configuration", list(config.suites), found)
     checkpoints = checkpoint_paths(weights, found)
     workloads, facts, options, absent = [], {}, {}, [*plugins.refused_entry_points("suites")]
@@ -340,6 +342,49 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
         )
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
     return Suites(found, workloads, facts, options, tuple(absent))
+
+
+def known_suites(config: Config, specs: Iterable[str] = ()) -> dict[str, Plugin]:
+    """All suites by name: the installed ones, those of the command line, and the sections that name their suite by
+    `plugin`, so that one suite can be configured several times. Raises UsageError."""
+    found = plugins.find("suites", specs)
+    for name, options in config.suites.items():
+        if (plugin := options.get("plugin")) is None:
+            continue
+        if problem := plugins.name_problem("suites", name):
+            raise UsageError(f"[suite.{name}] in the configuration: {problem}", hint="give the section another name")
+        itself = plugins.name_of_spec(plugin) if plugins.is_spec(plugin) else plugin
+        known = plugins.models() | plugins.find("suites", [plugin] if plugins.is_spec(plugin) else ())
+        choose_by_name(f"suite [suite.{name}] plugin", [itself], known)
+        found[name] = replace(known[itself], name=name)
+    return found
+
+
+def measuring(config: Config) -> dict[str, Plugin]:
+    """The sections of Mixmark's suites that measure themselves before a run."""
+    known = known_suites(config)
+    chosen = {name: known[name] for name, options in config.suites.items() if "plugin" in options}
+    return {name: each for name, each in chosen.items() if each.built_in and hasattr(each.load(), "measured")}
+
+
+def measure_suites(suites: Suites, tier: Tier, auditors: Mapping[str, Worker]) -> Suites:
+    """The suites with what these of them measured, each in its own auditor. Raises UsageError."""
+    workloads, options = {each.name: each for each in suites.workloads}, dict(suites.options)
+    for name, worker in auditors.items():
+        given = dict(options[name])
+        choice = messages.SuiteChoice(name=name, spec=suites.plugins[name].spec, tier=tier, options=given)
+        try:
+            found = worker.call(messages.AdapterCalls.measured, MEASURING_S)(suite=choice)
+        except WorkerFailed as failed:
+            raise UsageError(f"{name}: {failed.failure.message}", failed.failure.hint) from failed
+        workloads[name] = replace(
+            workloads[name],
+            options=found.options,
+            weights=found.weights,
+            scenarios=cast(tuple[ScenarioName, ...], tuple(found.scenarios)),
+        )
+        options[name] = {**given, **found.options}
+    return replace(suites, workloads=[*workloads.values()], options=options)
 
 
 def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: str | None = None) -> Workbench:

@@ -34,7 +34,7 @@ def refuse_contradictions(result: Result) -> None:
 def claims(result: Result) -> SuiteClaims:
     """The claim of each record's suite. There is none if the suite is not installed, has another version, or does not
     build."""
-    plugins = registry.find("suites")
+    plugins = registry.find("suites") | registry.models()
     suites: dict[str, SuiteModel | str] = {}
     known: dict[str, SuiteClaim] = {}
     unknown: dict[str, str] = {}
@@ -57,7 +57,7 @@ def claims(result: Result) -> SuiteClaims:
 def _suite(route: Route, plugins: Mapping[str, Plugin]) -> SuiteModel | str:
     """The suite as the route says it was built, or why there is none. A result holds only the name of a checkpoint, so
     no file is read."""
-    plugin = plugins.get(route.suite)
+    plugin = plugins.get(route.suite_options.get("plugin", route.suite))
     if plugin is None:
         return f"the suite {plain(route.suite, MAX_REASON)} is not installed"
     own_weights = route.hosted or route.weights == "synthetic"

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -189,12 +190,12 @@ except ImportError:
 
 
 @contextmanager
-def clean_process() -> Iterator[Worker]:
+def clean_process(imports: str = IMPORTS_TORCH) -> Iterator[Worker]:
     """A process that audits Mixmark's own suites on the CPU, one after the other. A run starts it before the first
-    plugin's code runs; when the block begins, it has imported torch."""
+    plugin's code runs; when the block begins, it has imported torch, or what `imports` says."""
     apart = isolation.isolation(registry.BUILT_IN["suites"]["probe"])
     with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
-        early = replace(apart, prelude=apart.prelude + IMPORTS_TORCH)
+        early = replace(apart, prelude=apart.prelude + imports)
         with _worker(early, Path(scratch) / "audit.log", Path(scratch), tracked=False) as worker:
             with suppress(WorkerFailed):  # an audit reports it
                 worker.call(AdapterCalls.close, STARTS_WITHIN_S)()
@@ -220,7 +221,7 @@ class Auditor:
     the reference runs; if that is not the CPU, the first feed is repeated on the CPU. logs: the folder for the log
     of each reference; by default the result's. clean: see `clean_process`; without it, and for a suite of another
     package or an accelerator, each reference gets a fresh process. If it ends, what is left stays unaudited: torch's
-    files would be read again.
+    files would be read again. own: the clean processes of single suites, by their names.
     """
 
     def __init__(
@@ -231,8 +232,9 @@ class Auditor:
         timeout_s: float,
         logs: Path | None = None,
         clean: Worker | None = None,
+        own: Mapping[str, Worker] = MappingProxyType({}),
     ) -> None:
-        self._folder, self._suite, self._clean = folder, suite, clean
+        self._folder, self._suite, self._clean, self._own = folder, suite, clean, own
         self._device, self._timeout_s = device, timeout_s
         self._logs = logs or folder / "logs"
 
@@ -280,13 +282,14 @@ class Auditor:
         """A worker that holds the reference of the record's suite. Raises WorkerFailed or PluginError."""
         suite = self._suite(record)
         log = self._logs / f"audit.{record.route.suite}.log"
-        if self._clean and device.kind == "cpu" and suite.spec in registry.BUILT_IN["suites"].values():
+        clean = self._own.get(suite.name, self._clean)
+        if clean and device.kind == "cpu" and Plugin("suites", suite.name, suite.spec, "").built_in:
             try:
-                self._load(self._clean, suite, device)
-                yield self._clean
+                self._load(clean, suite, device)
+                yield clean
             finally:
-                shutil.copy(self._clean.log, self._logs)
-                self._clean.finish()  # if it fails, so does the next call
+                shutil.copy(clean.log, self._logs)
+                clean.finish()  # if it fails, so does the next call
             return
         try:
             apart = isolation.isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu"))
@@ -376,16 +379,21 @@ class Auditor:
 
 
 def auditor(
-    equipment: Equipment, folder: Path, tier: Tier, logs: Path | None = None, clean: Worker | None = None
+    equipment: Equipment,
+    folder: Path,
+    tier: Tier,
+    logs: Path | None = None,
+    clean: Worker | None = None,
+    own: Mapping[str, Worker] = MappingProxyType({}),
 ) -> Auditor:
     """The auditor of a run. Its reference runs on the CPU; at the server tier on the largest accelerator that its
-    adapter reaches. logs, clean: see `Auditor`."""
+    adapter reaches. logs, clean, own: see `Auditor`."""
     device = CPU
     if tier == "server":
         reached = [found for (_, adapter), found in equipment.devices.items() if adapter == REFERENCE]
         fit = [found for found in reached if found.kind != "cpu" and "fp32" in found.precisions]
         device = max(fit, key=lambda found: found.memory_bytes or 0, default=device)
-    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs, clean)
+    return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs, clean, own)
 
 
 def _seed(record: Record, feed: int) -> int:

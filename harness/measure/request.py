@@ -72,6 +72,8 @@ class RunRequest:
     split_cpu: str | None = None
     experiments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The experiments that are asked for, by their names, with the values of their options."""
+    sections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The sections of suites that other options stand for. Without --suite and --mix, only these are measured."""
     machines: Machines | None = None
     """The machines that are measured in place of this one."""
     weights: tuple[str, ...] = ()
@@ -110,6 +112,8 @@ class PreparedRun:
     experiments: Mapping[str, Any] = field(default_factory=dict)
     """What the experiments of the run prepared, by their names."""
     clean: Worker | None = None
+    """See `Auditor`."""
+    own: Mapping[str, Worker] = field(default_factory=dict)
     """See `Auditor`."""
 
 

@@ -18,7 +18,7 @@ from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.setup import Equipment, Suites, Workbench
 from mixmark.harness.machine.suite_claims import refuse_contradictions
 from mixmark.harness.measure import experiments
-from mixmark.harness.measure.audit import auditor
+from mixmark.harness.measure.audit import auditor, clean_process
 from mixmark.harness.measure.benchmark import Benchmark, Observer, until_interrupted
 from mixmark.harness.measure.executor import Executor
 from mixmark.harness.measure.local_executor import LocalExecutor
@@ -36,9 +36,10 @@ Observed = Callable[[Result, Executor], AbstractContextManager[Observer]]
 """Opens the observer of a run that begins, such as a progress display."""
 
 
-def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
+def prepare(request: RunRequest, clean: Worker | None = None, stack: ExitStack | None = None) -> PreparedRun:
     """Checks all that can be checked without waiting for the machine: no device is looked for, since another run may
-    be measured now. clean: see `Auditor`; it was started before, since plugins run here.
+    be measured now. clean: see `Auditor`; it was started before, since plugins run here. stack: holds the auditors of
+    suites that have their own.
 
     Raises UsageError or ResultError.
     """
@@ -47,7 +48,15 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     if resumed:
         request = replace(request, tier=resumed.tier, seed=resumed.seed)
     config = configuration.load(request.config)
-    suites = setup.load_suites(config, request.tier, request.weights)
+    if request.sections:
+        config = replace(config, suites={**config.suites, **request.sections})
+        if not (request.suites or request.mix or resumed):
+            request = replace(request, suites=tuple(request.sections))
+    own = {}
+    if stack and not request.machines:
+        for name, plugin in setup.measuring(config).items():
+            own[name] = stack.enter_context(clean_process(plugin.load().imports))
+    suites = setup.measure_suites(setup.load_suites(config, request.tier, request.weights), request.tier, own)
     workloads = tuple(suites.choose(request.suites, request.scenarios))
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]
@@ -75,7 +84,7 @@ def prepare(request: RunRequest, clean: Worker | None = None) -> PreparedRun:
     suites = setup.check_checkpoints(suites, request.tier)
     weights = {each.name: each.weights for each in suites.workloads}
     workloads = tuple(replace(each, weights=weights[each.name]) for each in workloads)
-    run = PreparedRun(request, resumed, config, suites, workloads, mix, folder, clean=clean)
+    run = PreparedRun(request, resumed, config, suites, workloads, mix, folder, clean=clean, own=own)
     return replace(run, experiments=_prepared(run))
 
 
@@ -155,7 +164,7 @@ def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> R
     with store.locked(folder), _models_of(folder):
         keeper = keeper or store.resume(folder)
         executor = machine.executor(folder, header.experiments)
-        audits = auditor(equipment, folder, header.tier, clean=run.clean)
+        audits = auditor(equipment, folder, header.tier, clean=run.clean, own=run.own)
         with observed(header, executor) as observer:
             benchmark = Benchmark(header, executor, audits, keeper, preset, observer)
             try:

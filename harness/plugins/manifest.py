@@ -35,6 +35,8 @@ def _built_in() -> dict[Kind, dict[str, str]]:
 
 BUILT_IN = _built_in()
 OPTIONS = BUILT_IN.pop("options")
-"""The options that ask for experiments and for other machines."""
+"""The options that ask for experiments, for other machines and for models."""
+MODELS = BUILT_IN.pop("models")
+"""The suites that only a section of the configuration makes."""
 KINDS = BUILT_IN.pop("kinds")
 """The kinds of plugins whose contract a capability has, each with its `PluginKind`."""

@@ -9,17 +9,33 @@ from typing import Any
 
 import click
 
-from mixmark.harness.plugins.manifest import BUILT_IN, OPTIONS, Kind
+from mixmark.harness.plugins.manifest import BUILT_IN, MODELS, OPTIONS, Kind
 
 
 @cache
 def options(kind: Kind) -> Mapping[str, Sequence[click.Option]]:
-    """The options that ask for each plugin of a kind, by its name. kind: `experiments` or `executors`.
+    """The options that ask for each plugin of a kind, by its name. kind: `experiments`, `executors` or `models`.
 
     Those of an executor are None unless they are given. The machines are asked for if one of them is given, and a run
     that is resumed needs all of them again. The value of an option with `hide_input` is in no result.
     """
-    return {name: resolve_name(spec) for name, spec in OPTIONS.items() if name in BUILT_IN[kind]}
+    return {name: resolve_name(spec) for name, spec in OPTIONS.items() if name in (BUILT_IN | {"models": MODELS})[kind]}
+
+
+def of_suites() -> Sequence[click.Option]:
+    """The options that stand for sections of suites."""
+    return [option for own in options("models").values() for option in own]
+
+
+def chosen_sections(given: dict[str, Any]) -> dict[str, Mapping[str, str]]:
+    """The sections of suites that the options of a command stand for, by the `sections` of the options' module. These
+    options are removed from the others."""
+    found: dict[str, Mapping[str, str]] = {}
+    for name, own in options("models").items():
+        values = {option.name: given.pop(option.name) for option in own if option.name}
+        if any(values.values()):
+            found |= resolve_name(OPTIONS[name].partition(":")[0]).sections(values)
+    return found
 
 
 def of_machines() -> Sequence[click.Option]:

@@ -27,7 +27,7 @@ from mixmark.harness.contracts.schema import Absent, WeightClass
 from mixmark.harness.contracts.text import Reason, plain
 from mixmark.harness.plugins.calls import error_with_line
 from mixmark.harness.plugins.manifest import BUILT_IN as BUILT_IN
-from mixmark.harness.plugins.manifest import KINDS
+from mixmark.harness.plugins.manifest import KINDS, MODELS
 from mixmark.harness.plugins.manifest import Kind as Kind
 
 ELSEWHERE = "another interpreter"
@@ -92,7 +92,7 @@ class Plugin:
     @property
     def built_in(self) -> bool:
         """Whether it is Mixmark's own code."""
-        return self.spec in BUILT_IN[self.kind].values()
+        return self.spec in (*BUILT_IN[self.kind].values(), *(MODELS.values() if self.kind == "suites" else ()))
 
     def load(self) -> Any:
         """Returns the class or function. Raises PluginError for every error of the plugin's own code."""
@@ -133,6 +133,11 @@ def find(kind: Kind, specs: Iterable[str] = ()) -> dict[str, Plugin]:
             raise UsageError(f"{spec}: {problem}", hint="give the class another name, and its `name` the same")
         found[name] = Plugin(kind, name, spec, "command line")
     return found
+
+
+def models() -> dict[str, Plugin]:
+    """The suites that only a section of the configuration makes, by the name that the section gives as `plugin`."""
+    return {name: Plugin("suites", name, spec, schema.BUILT_IN) for name, spec in MODELS.items()}
 
 
 def refused_entry_points(kind: Kind) -> tuple[Absent, ...]:
@@ -253,7 +258,9 @@ def is_spec(text: str) -> bool:
 
 
 def build_suite(name: str, spec: str, tier: str, options: dict[str, str], weight_class: WeightClass = 16) -> Any:
-    """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier."""
+    """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier. `plugin`,
+    the name of the suite that a section configures, is no option of the suite."""
+    options = {key: value for key, value in options.items() if key != "plugin"}
     return Plugin("suites", name, spec, "").load()(tier, options, weight_class)
 
 

@@ -44,6 +44,8 @@ from mixmark.harness.contracts.protocols import (
     Feed,
     Feeds,
     Helpers,
+    Measured,
+    OwnReference,
     Runner,
     Suite,
     Use,
@@ -216,7 +218,11 @@ class AdapterService(AdapterCalls):
             failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
             raise WorkerFailed(failure)
         begin = clock.now_ns()
-        opening: object = self.adapter.open(device, adapters, precision, Use.of(scenario))
+        opening: object
+        if reference and isinstance(adapters, OwnReference):
+            opening = adapters.open_reference()
+        else:
+            opening = self.adapter.open(device, adapters, precision, Use.of(scenario))
         if not isinstance(opening, AbstractContextManager):
             raise MixmarkError(f"open returned {opening!r:.80}, and not a context manager")
         runner = self.stack.enter_context(opening)
@@ -230,6 +236,10 @@ class AdapterService(AdapterCalls):
             )
         self.loaded[key] = LoadedSuite(own, runner, device)
         return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), concurrency=runner.concurrency)
+
+    def measured(self, *, suite: messages.SuiteChoice) -> Measured:
+        found: Measured = registry.build_suite(**dict(suite)).measured()
+        return found
 
     def prepare(
         self,
@@ -487,7 +497,7 @@ def _compared(values: Mapping[int, float], problem: str = "") -> messages.Output
 def _software() -> dict[str, str]:
     """The versions of Python and of the loaded packages that compute a reference."""
     versions = {"python": platform.python_version()}
-    for name in ("numpy", "torch"):
+    for name in ("numpy", "torch", "onnxruntime"):
         if name in sys.modules:
             versions[name] = plain(str(getattr(sys.modules[name], "__version__", "?")), MOST_TEXT)
     return versions

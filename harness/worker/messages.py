@@ -20,7 +20,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import Meter, Watcher
+from mixmark.harness.contracts.protocols import Measured, Meter, Watcher
 from mixmark.harness.contracts.schema import (
     Cost,
     Device,
@@ -236,6 +236,9 @@ class AdapterCalls(Protocol):
     ) -> Opened:
         """Loads a suite on a device, or for an audit the suite's reference. free_bytes: a suite that needs more memory
         is refused before it is loaded; None means no limit."""
+
+    def measured(self, *, suite: SuiteChoice) -> Measured:
+        """What a suite measures of itself before a run."""
 
     def prepare(
         self,

@@ -1,0 +1,247 @@
+"""A model of your own: an ONNX file as a suite, in no rank.
+
+Its reference is ONNX Runtime in fp32 on the CPU without any optimisation, in an auditor of its own. That process reads
+the file before the first plugin runs and measures the gate; what it found stands in the options of the suite, so
+whoever judges a result opens no file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
+from mixmark.harness.contracts.protocols import (
+    Array,
+    Feed,
+    Feeds,
+    Graph,
+    Measured,
+    Runner,
+    Session,
+    Spec,
+    Suite,
+    Value,
+    Weights,
+)
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
+from mixmark.suites.limits import SECOND, check_output, own_limits
+from mixmark.suites.weights import generator
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from mixmark.harness.capabilities.own_model.model import Model
+    from mixmark.harness.capabilities.own_model.samples import Samples
+
+IMPORTS = """
+try:
+    import onnx, onnxruntime
+except ImportError:
+    pass  # `measured` says so
+"""
+GRAPH = "model"
+METRIC = "error in units of the median difference between two feeds"
+
+
+@dataclass(frozen=True)
+class NoWeights:
+    """The weights are in the graph."""
+
+    def names(self) -> Sequence[str]:
+        return ()
+
+    def spec(self, name: str) -> Spec:
+        raise KeyError(name)
+
+    def read(self, name: str, into: Any) -> None:
+        raise KeyError(name)
+
+
+class OnnxFile(Suite):
+    """A model of your own, an ONNX file.
+
+    options: `file`, `inputs`, an archive of samples; `dim.NAME`, the size of a symbolic axis; `range.INPUT`, LOW:HIGH;
+    all others are what `measured` found.
+    """
+
+    name = "onnx-file"
+    version = "1"
+    unit = "inference"
+    unit_names = UnitNames(short="inf", work="inferences")
+    scenarios: Sequence[str] = ("offline", "single-stream", "server")
+    latency = own_limits(total_ns=SECOND)
+    imports = IMPORTS
+
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
+        self.tier, self.options, self.weight_class = tier, options, weight_class
+        if weight_class != 16:
+            raise Unsupported("a model of your own has the weights of its file", hint="declare fp32, bf16 or fp16")
+        if "outputs" in options and "batches" not in options:
+            self.scenarios = ("single-stream", "server")
+
+    def _of(self, kind: str) -> dict[str, str]:
+        return {each.partition(".")[2]: text for each, text in self.options.items() if each.startswith(f"{kind}.")}
+
+    @cached_property
+    def _read(self) -> tuple[Model, Samples]:
+        from mixmark.harness.capabilities.own_model import model, samples
+
+        if "file" not in self.options:
+            raise UsageError("the model's file is not known here", hint="give it with --model")
+        arrays = samples.read(Path(self.options["inputs"])) if "inputs" in self.options else {}
+        try:
+            sizes = {name: int(text) for name, text in self._of("dim").items()}
+        except ValueError:
+            sizes = {"": 0}
+        if not all(size > 0 for size in sizes.values()):
+            raise UsageError("--dim gives a size that is no whole number above 0", hint="give it as --dim NAME=8")
+        found = model.load(Path(self.options["file"]), sizes, {name: array.shape for name, array in arrays.items()})
+        return found, samples.Samples(found.inputs, found.types, arrays, self._of("range"))
+
+    @property
+    def config(self) -> Mapping[str, Value]:
+        return {}
+
+    def weights(self) -> Weights:
+        return NoWeights()
+
+    def graphs(self) -> Mapping[str, Graph]:
+        from onnx import helper
+
+        model, _ = self._read
+        floats = ("float16", "float32", "float64")
+        kinds = {
+            each.name: str(helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type))
+            for each in model.proto.graph.output
+        }
+        outputs = {name: Spec(("any",), "float" if kind in floats else kind) for name, kind in kinds.items()}
+        return {GRAPH: Graph(model.inputs, {}, outputs, self._no_module, model.proto.SerializeToString)}
+
+    def _no_module(self) -> nn.Module:
+        raise Unsupported(
+            "the model is an ONNX file, and has no PyTorch module", hint="run it by onnxruntime or openvino"
+        )
+
+    def feeds(self, batch: int, seed: int) -> Feeds:
+        if batch != 1 and "offline" not in self.scenarios:
+            raise Unsupported("the model takes one sample at a time", hint="ask for batch 1")
+        _, samples = self._read
+        return lambda nonce: samples.draw(generator("own model", seed, nonce), batch)
+
+    def units(self, batch: int) -> int:
+        return batch
+
+    @property
+    def _compared(self) -> list[tuple[int, int]]:
+        """The compared outputs by their places, each with the values of a unit."""
+        pairs = (each.split("=") for each in self.options.get("outputs", "").split())
+        return [(int(at), int(size)) for at, size in pairs]
+
+    def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
+        """One yield: for each unit a row of the compared outputs."""
+        from mixmark.harness.capabilities.own_model.measuring import row_of
+
+        model, _ = self._read
+        outputs = session.run(GRAPH, *(session.put(feed[name]) for name in model.inputs))
+        yield row_of([session.get(outputs[at]) for at, _ in self._compared], self._batch(feed))
+
+    def _batch(self, feed: Feed) -> int:
+        model, _ = self._read
+        sizes = [
+            len(feed[name]) for name, spec in model.inputs.items() if spec.shape and isinstance(spec.shape[0], str)
+        ]
+        return sizes[0] if sizes else 1
+
+    def gate(self, precision: str) -> Gate | None:
+        at_most = self.options.get(f"gate for {precision if precision == 'fp32' else '16 bits'}")
+        return (
+            Gate(metric=METRIC, at_most=float(at_most), samples=4)
+            if at_most and BITS_PER_WEIGHT[precision] >= 16
+            else None
+        )
+
+    def reference(self) -> Suite:
+        return self
+
+    @contextmanager
+    def open_reference(self) -> Iterator[Runner]:
+        from mixmark.harness.capabilities.own_model.model import session
+
+        yield UnoptimisedRuntime(self, session(self._read[0].proto))
+
+    def referenced(self, running: Any, feed: Feed) -> Array:
+        """The reference's row of each unit."""
+        from mixmark.harness.capabilities.own_model.measuring import outputs_of, row_of
+
+        outputs = outputs_of(running, {name: feed[name] for name in self._read[0].inputs})
+        return row_of([outputs[at] for at, _ in self._compared], self._batch(feed))
+
+    def quality(self, output: Array, reference: Array) -> float:
+        """The largest error of a compared output of a unit."""
+        from mixmark.harness.capabilities.own_model.measuring import errors
+
+        widths = [size for _, size in self._compared]
+        scales = [float(each) for each in self.options["scales"].split()]
+        if not len(output):
+            raise WrongOutput("there is no unit")
+        check_output(output, (len(output), sum(widths)))
+        return max(max(errors(a, b, widths, scales)) for a, b in zip(output, reference, strict=True))
+
+    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+        """None if some of the work is not known."""
+        if "flops" not in self.options:
+            return ()
+        floats = int(self.options["weights in floats"]) * BITS_PER_WEIGHT[precision] / 8
+        moved = floats + int(self.options["other bytes"])
+        return [Cost(name="inference", flops=float(self.options["flops"]) * batch, bytes=moved, streamed_bytes=floats)]
+
+    def measured(self) -> Measured:
+        """Reads the file and its samples, and measures the gate. Raises UsageError."""
+        from mixmark.harness.capabilities.own_model import measuring
+
+        model, samples = self._read
+        random = [generator("own model", "gate", nonce) for nonce in range(measuring.FEEDS)]
+        feeds = [samples.draw(each, 1) for each in random]
+        pair = None
+        if model.batched:
+            stacked = {name for name, spec in model.inputs.items() if spec.shape[:1] == ("batch",)}
+            pair = {
+                name: np.concatenate([feeds[0][name], feeds[1][name]]) if name in stacked else feeds[0][name]
+                for name in model.inputs
+            }
+        facts = measuring.measured(model, feeds, pair, described=not samples.undescribed)
+        given = {name: text for name, text in self.options.items() if name.startswith(("dim.", "range."))}
+        if "inputs" in self.options:
+            given["samples"] = f"{samples.count}, sha256 {_sha256(self.options['inputs'])}"
+        file = Path(self.options["file"])
+        options = {"plugin": self.name, **given, **facts}
+        return Measured(options, f"{file.name}, sha256 {_sha256(file)}", tuple(OnnxFile(self.tier, options).scenarios))
+
+
+def _sha256(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class UnoptimisedRuntime:
+    """The reference as a runner."""
+
+    suite: OnnxFile
+    running: Any
+    concurrency: int = 1
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return {}
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        yield self.suite.referenced(self.running, feed)

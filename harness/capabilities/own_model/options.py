@@ -1,0 +1,67 @@
+"""The options of `mixmark run` for an ONNX file, and the sections of the configuration that they stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mixmark.harness.cli.options import AgainOption
+from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.plugins.registry import name_problem
+
+PLUGIN = "onnx-file"
+"""The name of the suite in the manifest."""
+OPTIONS = (
+    AgainOption(
+        ["--model"],
+        type=click.Path(path_type=Path),
+        metavar="FILE.onnx",
+        help="Measure a model of your own: an ONNX file.",
+    ),
+    AgainOption(
+        ["--inputs"],
+        type=click.Path(path_type=Path),
+        metavar="FILE.npz",
+        help="Samples of the model's inputs: arrays by their names, samples in the first dimension. Without them, or "
+        "a --range for each input, its outputs are not audited.",
+    ),
+    AgainOption(
+        ["--dim", "dims"],
+        multiple=True,
+        metavar="NAME=N",
+        help="Size of a symbolic axis, NAME or INPUT.AXIS. Repeatable.",
+    ),
+    AgainOption(
+        ["--range", "ranges"],
+        multiple=True,
+        metavar="INPUT=LOW:HIGH",
+        help="Draw an input uniformly from LOW up to HIGH, without HIGH. Repeatable.",
+    ),
+)
+
+
+def sections(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
+    """The section of the configuration that the options stand for, by the name of its suite. Raises UsageError."""
+    model = given["model"]
+    if model is None:
+        raise UsageError("--inputs, --dim and --range describe a model", hint="give its file with --model")
+    section = {"plugin": PLUGIN, "file": str(model.absolute())}
+    if given["inputs"]:
+        section["inputs"] = str(given["inputs"].absolute())
+    for kind, several in (("dim", given["dims"]), ("range", given["ranges"])):
+        for each in several:
+            name, equals, value = each.rpartition("=")
+            if not equals:
+                raise UsageError(f"--{kind} {each!r} has no value", hint=f"give it as --{kind} NAME=VALUE")
+            section[f"{kind}.{name}"] = value
+    return {suite_name(model): section}
+
+
+def suite_name(file: Path) -> str:
+    """The name of a file's suite: the file's, as far as a suite may have it."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).lstrip("._-") or "model"
+    return f"my-{name}" if name_problem("suites", name) else name
