@@ -54,8 +54,8 @@ def prepare(request: RunRequest, clean: Worker | None = None, stack: ExitStack |
             request = replace(request, suites=tuple(request.sections))
     own = {}
     if stack and not request.machines:
-        wanted = {name: each for name, each in setup.measuring(config).items() if name in (request.suites or [name])}
-        for name, plugin in wanted.items():
+        read = {name: each for name, each in setup.measuring(config).items() if name in (request.suites or [name])}
+        for name, plugin in read.items():
             own[name] = stack.enter_context(clean_process(plugin.load().imports))
     suites = setup.measure_suites(setup.load_suites(config, request.tier, request.weights), request.tier, own)
     workloads = tuple(suites.choose(request.suites, request.scenarios))
