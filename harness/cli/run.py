@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +29,8 @@ from mixmark.harness.cli.show import VERBOSE, form_of, print_end, with_next, wri
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plan.presets import PRESETS
-from mixmark.harness.plugins.options import chosen_machines, chosen_sections, of_machines, of_suites
+from mixmark.harness.plugins.manifest import OPTIONS
+from mixmark.harness.plugins.options import chosen_machines, of_machines
 from mixmark.harness.plugins.options import options as of_plugins
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Options": "--tier --preset --suite --device --adapter --bits --wait-idle --out --resume --verbose --help",
     "What else is measured": "--mix --objective --scenario --rate --precision --weights --all-routes --runs --seed",
-    "A model of your own": " ".join(each.opts[0] for each in of_suites()),
+    "A model of your own": " ".join(each.opts[0] for own in of_plugins("models").values() for each in own),
     "On which machine, and what is printed": " ".join(
         ["--split-cpu", *(each.opts[0] for each in of_machines()), "--config --timeout --json"]
     ),
@@ -52,6 +54,17 @@ WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "verbose", "as_json"}
 WHEN_RESUMED |= {option.name for option in of_machines()}
 """The options that may be given with --resume: where the machines, devices and checkpoints are, how long to wait, and
 what to print. The run that is resumed keeps all others."""
+
+
+def _sections(given: dict[str, Any]) -> dict[str, Mapping[str, str]]:
+    """The sections of suites that the options of a command stand for, by the `sections` of the options' module. These
+    options are removed from the others."""
+    found: dict[str, Mapping[str, str]] = {}
+    for name, own in of_plugins("models").items():
+        values = {option.name: given.pop(option.name) for option in own if option.name}
+        if any(values.values()):
+            found |= resolve_name(OPTIONS[name].partition(":")[0]).sections(values)
+    return found
 
 
 def _experiments(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -199,7 +212,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, named: tuple[st
     asked = _experiments(options)
     options["suites"] += named
     machines = chosen_machines(options)
-    sections = chosen_sections(options)
+    sections = _sections(options)
     request = RunRequest(**options, experiments=asked, machines=machines, sections=sections)
     with clean_process() as clean, ExitStack() as stack:
         prepared = prepare(request, clean, stack)
@@ -214,7 +227,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, named: tuple[st
     sys.exit(assessment.exit_code)
 
 
-run.params += [*of_suites(), *of_machines()]
+run.params += [*(each for own in of_plugins("models").values() for each in own), *of_machines()]
 for _options in of_plugins("experiments").values():
     run.params += _options
 

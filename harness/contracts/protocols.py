@@ -322,7 +322,10 @@ class OwnReference(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a suite measured of itself before a run."""
+    """What a suite measured of itself before a run, by its method `measured`.
+
+    Only a suite of Mixmark has it. It runs in an auditor of its own, which imports what the suite's `imports` says and
+    reads the suite's files before the code of a plugin runs. It raises UsageError for files that it cannot use."""
 
     options: Mapping[str, str]
     """The options of the suite in the result, in place of those that it was given. With them alone it knows its units,
@@ -330,17 +333,6 @@ class Measured:
     weights: str
     """The label of the weights."""
     scenarios: Sequence[str]
-
-
-@runtime_checkable
-class Measures(Protocol):
-    """A suite of Mixmark that measures itself before a run, in an auditor of its own. That process imports `imports`
-    and reads the suite's files before the code of a plugin runs."""
-
-    imports: str
-
-    def measured(self) -> Measured:
-        """Raises UsageError for files that the suite cannot be built from."""
 
 
 @dataclass(frozen=True)

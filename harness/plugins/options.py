@@ -22,22 +22,6 @@ def options(kind: Kind) -> Mapping[str, Sequence[click.Option]]:
     return {name: resolve_name(spec) for name, spec in OPTIONS.items() if name in (BUILT_IN | {"models": MODELS})[kind]}
 
 
-def of_suites() -> Sequence[click.Option]:
-    """The options that stand for sections of suites."""
-    return [option for own in options("models").values() for option in own]
-
-
-def chosen_sections(given: dict[str, Any]) -> dict[str, Mapping[str, str]]:
-    """The sections of suites that the options of a command stand for, by the `sections` of the options' module. These
-    options are removed from the others."""
-    found: dict[str, Mapping[str, str]] = {}
-    for name, own in options("models").items():
-        values = {option.name: given.pop(option.name) for option in own if option.name}
-        if any(values.values()):
-            found |= resolve_name(OPTIONS[name].partition(":")[0]).sections(values)
-    return found
-
-
 def of_machines() -> Sequence[click.Option]:
     """The options that name other machines than this one."""
     return [option for own in options("executors").values() for option in own]

@@ -260,8 +260,9 @@ def is_spec(text: str) -> bool:
 def build_suite(name: str, spec: str, tier: str, options: dict[str, str], weight_class: WeightClass = 16) -> Any:
     """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier. `plugin`,
     the name of the suite that a section configures, is no option of the suite."""
-    options = {key: value for key, value in options.items() if key != "plugin"}
-    return Plugin("suites", name, spec, "").load()(tier, options, weight_class)
+    return Plugin("suites", name, spec, "").load()(
+        tier, {key: options[key] for key in options if key != "plugin"}, weight_class
+    )
 
 
 def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None, weight_class: WeightClass = 16) -> Suite:
