@@ -36,6 +36,7 @@ from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.devices import Found, discover
 from mixmark.harness.machine.disclosure import disclose
+from mixmark.harness.machine.suite_claims import models
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import Objective
 from mixmark.harness.plugins import model_cache
@@ -354,7 +355,7 @@ def known_suites(config: Config, specs: Iterable[str] = ()) -> dict[str, Plugin]
         if problem := plugins.name_problem("suites", name):
             raise UsageError(f"[suite.{name}] in the configuration: {problem}", hint="give the section another name")
         itself = plugins.name_of_spec(plugin) if plugins.is_spec(plugin) else plugin
-        known = plugins.models() | plugins.find("suites", [plugin] if plugins.is_spec(plugin) else ())
+        known = models() | plugins.find("suites", [plugin] if plugins.is_spec(plugin) else ())
         choose_by_name(f"suite [suite.{name}] plugin", [itself], known)
         found[name] = replace(known[itself], name=name)
     return found

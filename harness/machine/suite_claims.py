@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.contracts.schema import Record, Result, Route
+from mixmark.harness.contracts.schema import BUILT_IN, Record, Result, Route
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.rules.consistency import SuiteClaim, SuiteClaims, contradictions
 from mixmark.harness.plugins import registry
+from mixmark.harness.plugins.manifest import MODELS
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.worker.messages import SuiteChoice
 from mixmark.harness.worker.plugin_process import SuiteModel, suite_of
 
 MAX_REASON = 200  # characters of what a suite's code raised
+
+
+def models() -> dict[str, Plugin]:
+    """The suites that only a section of the configuration makes, by the name that the section gives as `plugin`."""
+    return {name: Plugin("suites", name, spec, BUILT_IN) for name, spec in MODELS.items()}
 
 
 def judge_stored(result: Result, against: Sequence[ReferenceScore] = ()) -> Assessment:
@@ -34,7 +40,7 @@ def refuse_contradictions(result: Result) -> None:
 def claims(result: Result) -> SuiteClaims:
     """The claim of each record's suite. There is none if the suite is not installed, has another version, or does not
     build."""
-    plugins = registry.find("suites") | registry.models()
+    plugins = registry.find("suites") | models()
     suites: dict[str, SuiteModel | str] = {}
     known: dict[str, SuiteClaim] = {}
     unknown: dict[str, str] = {}

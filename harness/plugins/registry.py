@@ -135,11 +135,6 @@ def find(kind: Kind, specs: Iterable[str] = ()) -> dict[str, Plugin]:
     return found
 
 
-def models() -> dict[str, Plugin]:
-    """The suites that only a section of the configuration makes, by the name that the section gives as `plugin`."""
-    return {name: Plugin("suites", name, spec, schema.BUILT_IN) for name, spec in MODELS.items()}
-
-
 def refused_entry_points(kind: Kind) -> tuple[Absent, ...]:
     """The entry points that `find` leaves out because of their names, with the reason."""
     return tuple(
@@ -260,9 +255,8 @@ def is_spec(text: str) -> bool:
 def build_suite(name: str, spec: str, tier: str, options: dict[str, str], weight_class: WeightClass = 16) -> Any:
     """Loads a suite and builds it for a tier. Raises PluginError, or Unsupported if the suite lacks the tier. `plugin`,
     the name of the suite that a section configures, is no option of the suite."""
-    return Plugin("suites", name, spec, "").load()(
-        tier, {key: options[key] for key in options if key != "plugin"}, weight_class
-    )
+    options = {key: value for key, value in options.items() if key != "plugin"}
+    return Plugin("suites", name, spec, "").load()(tier, options, weight_class)
 
 
 def load_suite(name: str, tier: str, options: Mapping[str, str] | None = None, weight_class: WeightClass = 16) -> Suite:
