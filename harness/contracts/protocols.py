@@ -321,21 +321,6 @@ class OwnReference(Protocol):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What a suite measured of itself before a run, by its method `measured`.
-
-    Only a suite of Mixmark has it. It runs in an auditor of its own, which imports what the suite's `imports` says and
-    reads the suite's files before the code of a plugin runs. It raises UsageError for files that it cannot use."""
-
-    options: Mapping[str, str]
-    """The options of the suite in the result, in place of those that it was given. With them alone it knows its units,
-    costs and gates. No path is among them."""
-    weights: str
-    """The label of the weights."""
-    scenarios: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Sample:
     """One raw reading. value: joules of a counter, or watts. at_ns: the source's timestamp, on CLOCK_MONOTONIC of the
     harness's host. None if the harness takes the times before and after the read."""

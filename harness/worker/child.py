@@ -44,7 +44,6 @@ from mixmark.harness.contracts.protocols import (
     Feed,
     Feeds,
     Helpers,
-    Measured,
     OwnReference,
     Runner,
     Suite,
@@ -237,8 +236,8 @@ class AdapterService(AdapterCalls):
         self.loaded[key] = LoadedSuite(own, runner, device)
         return messages.Opened(load_ns=took_ns, needed_bytes=need, facts=_facts(runner), concurrency=runner.concurrency)
 
-    def measured(self, *, suite: messages.SuiteChoice) -> Measured:
-        found: Measured = registry.build_suite(**dict(suite)).measured()
+    def measured(self, *, suite: messages.SuiteChoice) -> messages.Measured:
+        found: messages.Measured = registry.build_suite(**dict(suite)).measured()
         return found
 
     def prepare(

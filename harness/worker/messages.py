@@ -20,7 +20,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts.protocols import Measured, Meter, Watcher
+from mixmark.harness.contracts.protocols import Meter, Watcher
 from mixmark.harness.contracts.schema import (
     Cost,
     Device,
@@ -215,6 +215,20 @@ class BrokenOff(Message):
 
     closing_ns: int
     """The time to close a feed's iterator after its first yield."""
+
+
+class Measured(Message):
+    """What a suite measured of itself before a run, by its method `measured`.
+
+    Only a suite of Mixmark has it. It runs in an auditor of its own, which imports what the suite's `imports` says and
+    reads the suite's files before the code of a plugin runs. It raises UsageError for files that it cannot use."""
+
+    options: dict[str, str]
+    """The options of the suite in the result, in place of those that it was given. With them alone it knows its units,
+    costs and gates. No path is among them."""
+    weights: str
+    """The label of the weights."""
+    scenarios: tuple[str, ...]
 
 
 class AdapterCalls(Protocol):

@@ -23,7 +23,6 @@ from mixmark.harness.contracts.protocols import (
     Feed,
     Feeds,
     Graph,
-    Measured,
     Runner,
     Session,
     Spec,
@@ -32,6 +31,7 @@ from mixmark.harness.contracts.protocols import (
     Weights,
 )
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
+from mixmark.harness.worker.messages import Measured
 from mixmark.suites.limits import SECOND, check_output, own_limits
 from mixmark.suites.weights import generator
 
@@ -223,7 +223,9 @@ class OnnxFile(Suite):
             given["samples"] = f"{samples.count}, sha256 {_sha256(self.options['inputs'])}"
         file = Path(self.options["file"])
         options = {"plugin": self.name, **given, **facts}
-        return Measured(options, f"{file.name}, sha256 {_sha256(file)}", tuple(OnnxFile(self.tier, options).scenarios))
+        scenarios = tuple(OnnxFile(self.tier, options).scenarios)
+        weights = f"{file.name}, sha256 {_sha256(file)}"
+        return Measured(options=options, weights=weights, scenarios=scenarios)
 
 
 def _sha256(path: str | Path) -> str:

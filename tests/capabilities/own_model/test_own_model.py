@@ -11,8 +11,8 @@ import pytest
 
 from mixmark.harness.capabilities.own_model import OnnxFile, options
 from mixmark.harness.contracts.errors import UsageError, WrongOutput
-from mixmark.harness.contracts.protocols import Measured
 from mixmark.harness.plugins import registry
+from mixmark.harness.worker.messages import Measured
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
