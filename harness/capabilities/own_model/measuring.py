@@ -275,6 +275,8 @@ def costs(proto: ModelProto) -> dict[str, str]:
         return {"not counted": ", ".join(f"{count} {kind}" for kind, count in lacking.most_common(5))}
     looked_up = {node.input[0] for node in graph.node if node.op_type == "Gather"}
     weights = [each for each in graph.initializer if each.name not in looked_up]
+    constants = [node for node in graph.node if node.op_type == "Constant" and node.output[0] not in looked_up]
+    weights += [each.t for node in constants for each in node.attribute if each.name == "value"]
     sizes = Counter({True: 0, False: 0})
     for tensor in weights:
         sizes[tensor.data_type == 1] += prod(tensor.dims) * (1 if tensor.data_type == 1 else _size(tensor.data_type))

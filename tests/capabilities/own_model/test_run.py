@@ -20,7 +20,19 @@ def test_a_model_is_measured_and_audited_by_each_engine(linear: dict[str, str], 
     pytest.importorskip("openvino")
     model = ["--model", linear["file"], "--inputs", linear["inputs"]]
     engines = ["--adapter", "onnxruntime", "--adapter", "openvino"]
-    command = [sys.executable, "-m", "mixmark", "run", *model, *engines, "--tier", "smoke", "--out", "out"]
+    command = [
+        sys.executable,
+        "-m",
+        "mixmark",
+        "run",
+        *model,
+        *engines,
+        "--tier",
+        "smoke",
+        "--all-routes",
+        "--out",
+        "out",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr
     result = store.open(tmp_path / "out")
