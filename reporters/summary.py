@@ -404,7 +404,8 @@ def _unmeasured(assessment: Assessment, why: Reason | None) -> str:
     if why is None and result.domains:
         why = "no window of a suite or of the mix was measured to its end"
     why = why or "; ".join(machine_energy.total(result, "", 0, 1).reasons)
-    codes = {finding.code for finding in assessment.findings}
+    codes = {finding.code: finding for finding in reversed(assessment.findings)}
     if {code.partition(".")[0] for code in codes} & {"energy_measured", "energy_complete"}:
         return f"{why}; mixmark meters says what is needed"
-    return f"{why}; a longer --preset has longer windows" if "energy_valid.too_short" in codes else why
+    short = codes.get("energy_valid.too_short")
+    return f"{why}; {short.values['longer']}" if short else why

@@ -84,6 +84,17 @@ def longer(window_ns: int) -> str:
     return ", ".join(f"--preset {name} waits up to {most:.0f} minutes" for name, most in minutes.items())
 
 
+def long_enough(window_ns: int, mixed: bool, tier: str) -> str:
+    """The first preset whose windows last that long, in words; or else the first one whose windows may. mixed: whether
+    the window is of the mix. tier: of the run; smoke has the same windows in all presets."""
+    named = f"{'--tier edge ' if tier == 'smoke' else ''}--preset"
+    limits = {name: preset.mix if mixed else preset.limits for name, preset in PRESETS.items()}
+    for bound, words in (("min_ns", "is long enough"), ("max_ns", "may be long enough")):
+        if name := next((name for name, each in limits.items() if getattr(each, bound) >= window_ns), None):
+            return f"{named} {name} {words}"
+    return "no preset is long enough"
+
+
 SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # never ranked; the smoke tier shows that everything works
 
 

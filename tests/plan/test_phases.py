@@ -6,6 +6,7 @@ import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Phase, Precision, Share, Tier
+from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload, solo
 from mixmark.harness.plan.presets import PRESETS, PROBING, SMOKE
 
@@ -125,3 +126,19 @@ def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:
     assert [c[2:4] for c in cells(asked)] == [("llm", "int8"), ("dlrm", "fp32")]
     with pytest.raises(UsageError, match="nothing is left to run"):
         solo(targets, (resnet50,), "edge", PRESETS["quick"])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "mixed", "tier", "words"),
+    [
+        (40, True, "edge", "--preset quick is long enough"),
+        (130, True, "edge", "--preset official is long enough"),
+        (400, True, "edge", "--preset quick may be long enough"),
+        (2_400, True, "edge", "--preset official may be long enough"),
+        (4_000, True, "edge", "no preset is long enough"),
+        (30, False, "edge", "--preset standard is long enough"),
+        (9, True, "smoke", "--tier edge --preset quick is long enough"),
+    ],
+)
+def test_the_first_preset_whose_windows_are_long_enough(seconds: int, mixed: bool, tier: str, words: str) -> None:
+    assert presets.long_enough(seconds * presets.SECOND, mixed, tier) == words

@@ -204,7 +204,7 @@ def test_the_reason_that_a_meter_gave_no_joules_is_the_one_that_is_known() -> No
     """It covers the whole machine, so neither "no meter" nor the list of meters would help."""
     both = {"package": "its peer closed it", "power": "line 9 is torn"}
     reasons = {
-        3: ({}, "not measured: package: window too short; power: window too short; a longer --preset"),
+        3: ({}, "not measured: package: window too short; power: window too short; --preset quick is long enough"),
         60: (both, "not measured: package: lost, its peer closed it; power: lost, line 9 is torn"),
     }
     for seconds, (lost, said) in reasons.items():

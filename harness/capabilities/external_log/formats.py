@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mixmark.harness.capabilities.external_log.lines import NUMBER, number, shown
 from mixmark.harness.capabilities.external_log.tables import Columns, Reading, Table, split, trimmed
@@ -84,12 +84,14 @@ def _headers(line: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _known(options: Mapping[str, str], arrives: bool) -> Sequence[Columns]:
-    """The table of the options column and time, or else all that are known. arrives: whether the time of arrival of a
-    line is the time of its reading."""
+    """The table of the options column and time; or else all that are known, and any with this column. arrives: whether
+    the time of arrival of a line is the time of its reading."""
+    column = options.get("column")
     if "time" in options:
         times = [name.strip() for name in options["time"].split("+")]
-        return [Columns("a table", times, column=options["column"], devices=RECIPES["devices_of_other_tables"])]
-    return [*TABLES, BARE] if arrives else TABLES
+        return [Columns("a table", times, column=column, devices=RECIPES["devices_of_other_tables"])]
+    tables = [*TABLES, BARE] if arrives else TABLES
+    return [*tables, *(replace(table, column=column) for table in tables if table.name == "plain" and column)]
 
 
 def unknown(lines: Sequence[str]) -> Reason:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mixmark.harness.capabilities.external_log.lines import NUMBER, number
-from mixmark.harness.capabilities.external_log.units import unit_of, units_of_name
+from mixmark.harness.capabilities.external_log.units import is_bound, unit_of, units_of_name
 
 Reading = tuple[str, float]
 """A timestamp, which is empty if a line has none, and a value in the unit of the log."""
@@ -35,12 +35,17 @@ class Columns:
     column: str | None = None
     """The column of the value, if the owner names it."""
 
-    def values(self, names: Sequence[str]) -> list[str]:
-        """The columns that may be the reading: the named one, or those in a known unit."""
+    def values(self, names: Sequence[str], bounds: bool = False) -> list[str]:
+        """The columns that may be the reading: the named one, or those in a known unit. bounds: the limits and the like
+        in their place."""
         if self.column:
             return [name for name in names if bare(name) == bare(self.column)]
-        fitting = [name for name in names if re.fullmatch(self.value, bare(name))]
-        return [name for name in fitting if self.unit or units_of_name(name)]
+        fitting = [name for name in names if self.describes(name) and is_bound(name) is bounds]
+        return [name for name in fitting if self.unit or units_of_name(name, bounds)]
+
+    def describes(self, name: str) -> bool:
+        """Whether the tool's documentation says what a column holds."""
+        return bool(re.fullmatch(self.value, bare(name)))
 
     def fits(self, names: Sequence[str]) -> bool:
         """Whether a header has these columns."""
@@ -54,13 +59,13 @@ class Table:
     def __init__(self, columns: Columns, names: Sequence[str], separator: str, options: Mapping[str, str]) -> None:
         values = columns.values(names)
         if len(values) > 1 and "column" not in options:
-            others = ", ".join(values[1:])
+            others = ", ".join((*values[1:], *columns.values(names, bounds=True)))
             raise ValueError(f'several columns have a unit; add column = "{values[0]}", or one of {others}')
         self.name, self.names, self._separator = columns.name, names, separator
         self._times = [position(names, name) for name in columns.times]
-        self._value = position(names, options.get("column") or values[0])
-        value = names[self._value]
-        self.unit = unit_of(value, options.get("unit"), columns.unit if value in values else None)
+        self.value = position(names, options.get("column") or values[0])
+        value = names[self.value]
+        self.unit = unit_of(value, options.get("unit"), columns.unit if columns.describes(value) else None)
         self.time_format = options.get("time_format", columns.time_format)
         self.timed = bool(columns.times)
         given = {name.removeprefix(WHERE): value for name, value in options.items() if name.startswith(WHERE)}
@@ -83,10 +88,10 @@ class Table:
         self._refuse_other_width(row)
         at = " ".join(row[column] for column in self._times)
         if self._times and not at.strip():
-            if NUMBER.fullmatch(row[self._value]):
+            if NUMBER.fullmatch(row[self.value]):
                 raise ValueError("it has no timestamp")
             return None  # a footer
-        value = number(row[self._value], self.unit)
+        value = number(row[self.value], self.unit)
         device = [row[column] for column in self._devices]
         if self._device not in (None, device):
             raise ValueError(self._several(row))
@@ -104,7 +109,7 @@ class Table:
         changed."""
         if trimmed(row) == list(self.names):
             return True
-        marked = self._times or [self._value]
+        marked = self._times or [self.value]
         if all(column < len(row) and bare(row[column]) == bare(self.names[column]) for column in marked):
             raise ValueError(OTHER_HEADER)
         return False
@@ -119,7 +124,7 @@ class Table:
         self._trailing = trailing
 
     def _several(self, row: Sequence[str]) -> str:
-        others = [column for column, text in enumerate(row) if text and column not in (*self._times, self._value)]
+        others = [column for column, text in enumerate(row) if text and column not in (*self._times, self.value)]
         options = [f'where = {{"{self.names[each]}" = "{row[each]}"}}' for each in (self._devices or others)[:3]]
         why = "it is of another device than the rows above" if self._devices else "the log may hold several devices"
         finer = "" if self._devices else "; if it is one device, its timestamps are too coarse"

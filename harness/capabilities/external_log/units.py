@@ -30,6 +30,12 @@ OTHER_UNIT = re.compile(r"(?i)[nuµmkMG]?(V|VA|VAr|VAh|VArh|Ah|Hz)|mA|%|°[CF]|d
 """A unit of neither power nor energy."""
 AMPERES = re.compile(r"(?i)(?!.*(?:power|energy)).*[\[(]\s*A\s*[\])]")
 """Power and energy in brackets with an A are of a phase."""
+RATIO = re.compile(r"(?<![a-z])per(?![a-z])|per(?=_?(?:watt|joule))")
+BOUND = re.compile(
+    r"(?<![a-z])(?:power)?(?:limit|cap|max|maximum|min|minimum|rated|rating|nominal|tdp|budget|threshold|target|setpoint"
+    r"|capacity|headroom|factor|share|ratio|efficiency)(?:s|ped)?(?![a-z])"
+)
+"""The words for a bound, a setting or a fraction of a power."""
 APPARENT = re.compile(r"(?i)apparent|aprt|reactive|(?:^|[\s_.\-])[mk]?VA(?:r|h|rh)?$")
 
 
@@ -43,31 +49,45 @@ def units_of_word(word: str) -> list[str]:
     return [unit for unit in found if not (sign.startswith("m") and unit.startswith("M"))]
 
 
-def units_of_name(name: str) -> list[str]:
+def units_of_name(name: str, bound: bool = False) -> list[str]:
     """The units that a name may carry: `P [kW]`, `power_mw`, `watts`, `PkgWatt`, `phases.power_mw.0`. Empty if it
-    carries none, or a unit of something else."""
-    if is_other(name):
+    carries none, or a unit of something else. bound: whether it is asked for as a bound, and not as a reading."""
+    if is_other(name) or is_bound(name) is not bound:
         return []
-    words = re.sub(r"([a-z])([A-Z][a-z])", r"\1 \2", re.sub(r"(\.\d+)+$", "", IN_BRACKETS.sub("", name)).strip())
+    words = _words(re.sub(r"(\.\d+)+$", "", IN_BRACKETS.sub("", name)))
     last = re.split(r"[\s_.\-]+", words)[-2:]
-    places = (*reversed(IN_BRACKETS.findall(name)), " ".join(last), last[-1])
+    spoken = () if "/" in "".join(last) else (" ".join(last), last[-1])  # `tokens / W`
+    places = (*reversed(IN_BRACKETS.findall(name)), *spoken)
     return next((units for place in places if (units := units_of_word(place))), [])
 
 
 def is_other(name: str) -> bool:
-    """Whether a name says that its values are neither power nor energy, but for example volts or apparent power."""
+    """Whether a name says that its values are neither power nor energy, but for example volts, apparent power or tokens
+    per watt."""
     in_brackets = any(OTHER_UNIT.fullmatch(text) for text in IN_BRACKETS.findall(name))
-    return in_brackets or bool(APPARENT.search(name) or AMPERES.fullmatch(name))
+    return in_brackets or bool(APPARENT.search(name) or AMPERES.fullmatch(name) or RATIO.search(_words(name).lower()))
+
+
+def is_bound(name: str) -> bool:
+    """Whether a name says that its values are no readings, but for example a limit."""
+    return bool(BOUND.search(_words(name).lower()))
+
+
+def _words(name: str) -> str:
+    return re.sub(r"([a-z])([A-Z][a-z])", r"\1 \2", name).strip()
 
 
 def unit_of(name: str, declared: str | None, usual: str | None = None) -> str:
     """The unit of the values of a column or a path. declared: by the owner. usual: by the documentation of the tool.
     Raises ValueError if none of them and not the name says it, or if they contradict one another."""
-    named = units_of_name(name)
+    named = units_of_name(name, is_bound(name))
+    said = set(re.findall("energy|power(?!.*consum)", name.lower()))
     if declared and declared not in UNITS:
         raise ValueError(f"{declared!a} is not a unit of power or energy, such as W, mW, J or kWh")
     if is_other(name):
         raise ValueError(f"{name!a} is neither power nor energy by its name")
+    if declared and not named and len(said) == 1 and (declared in POWER) == (said == {"energy"}):
+        raise ValueError(f"{name!a} is {said.pop()} by its name, and unit = {declared!a}")
     if declared and named and declared not in named:
         raise ValueError(f"{name!a} is in {' or '.join(named)} by its name, and unit = {declared!a}")
     if declared:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.device_ids import local, part_of
+from mixmark.harness.contracts.device_ids import local, part_of, piece
 from mixmark.harness.contracts.schema import HOST_PROCESSOR, Domain, Int64s, Metering, Samples
 from mixmark.harness.judge.statistics.timestamps import Floats
 
@@ -33,6 +33,7 @@ ReadingProblem = Literal[
     "jumped ahead",
     "may have wrapped twice",
     "negative power",
+    "no value",
     "faster than at rest",
     "less than its parts",
     "more than its supply",
@@ -51,7 +52,11 @@ FASTER = 2  # times more often than at rest: more than one source writes, or the
 ANY_PART_WATTS = 1000.0
 """Watts that a part of a machine may draw, whatever its counter shows: a counter that wraps between all reads shows
 remainders, which bound nothing."""
-PLAUSIBLE = 20  # a counter that implies more than this times the 95th percentile of its power is wrong
+PLAUSIBLE = 20  # more than this times the 95th percentile of the power is wrong, of a counter or above 1 kW
+MOST_WATTS = 1e6  # of one machine
+LEAST_BITS, SURE_BITS = 15, 31  # of a value of all ones: it may be a power, or a sensor has none
+DECIMALS = range(10)  # from watts to nanowatts
+SPIKES = 2  # times what its supply can take: a single sample may be above its nameplate
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,12 @@ class EnergyReading:
     """How far the edges may put the joules off, as a fraction: 2 Δ/T. Δ is the period, or the time of averaging."""
     joules_between: tuple[float, float] = (0.0, 0.0)
     """The least and the most joules, by the power inside and outside of the edges. 0: there are no joules."""
+
+    @property
+    def needed_ns(self) -> int | None:
+        """The shortest window of this source that has joules. None if its period is not known."""
+        edge = self.edge_uncertainty
+        return None if edge is None else round(edge * (self.end_ns - self.begin_ns) * FEWEST_PERIODS / 2)
 
     @property
     def valid(self) -> bool:
@@ -117,11 +128,15 @@ def reading(domain: Domain, samples: Samples | None, begin_ns: int, end_ns: int,
     """lost: whether the source could not be read to the end of its phase."""
     if end_ns <= begin_ns:
         raise ValueError("a window that does not last")
-    points = _around(domain, samples, begin_ns, end_ns)
+    points, length_ns = _around(domain, samples, begin_ns, end_ns), end_ns - begin_ns
+    slow_ns = _slow_period_ns(samples) if points is None or points.period_ns is None else None
+    if slow_ns and slow_ns * FEWEST_PERIODS > length_ns:  # it never changed within the window
+        found = EnergyReading(domain.id, begin_ns, end_ns, domain.method, None, (TOO_SHORT,), round(slow_ns))
+        return replace(found, edge_uncertainty=2 * slow_ns / length_ns)
     if points is None:
         why = _without_points(samples, begin_ns, end_ns, lost)
         return EnergyReading(domain.id, begin_ns, end_ns, domain.method, None, (why,))
-    period_ns, length_ns = points.period_ns, end_ns - begin_ns
+    period_ns = points.period_ns
     reasons = list(dict.fromkeys(_problems(domain, points, begin_ns, end_ns, lost)))
     edge = None
     if period_ns is not None:
@@ -303,6 +318,15 @@ def _middles(samples: Samples) -> Int64s:
     return samples.before_ns + (samples.after_ns - samples.before_ns) // 2
 
 
+def _slow_period_ns(samples: Samples | None) -> float | None:
+    """The median time that a source shows one value. None if it shows one throughout."""
+    if samples is None or not len(samples.values):
+        return None
+    turns = np.flatnonzero(np.diff(samples.values)) + 1
+    at_ns = _middles(samples)[[0, *turns, len(samples.values) - 1]]
+    return float(np.median(np.diff(at_ns))) if len(turns) else None
+
+
 def _without_points(samples: Samples | None, begin_ns: int, end_ns: int, lost: bool) -> ReadingProblem:
     reads_ns = _middles(samples) if samples else np.zeros(0, np.int64)
     if ((reads_ns >= begin_ns) & (reads_ns <= end_ns)).sum() > 1:
@@ -327,10 +351,36 @@ def _problems(domain: Domain, points: _Points, begin_ns: int, end_ns: int, lost:
         unread_ns = unread_ns[[0, -1]]  # a counter misses nothing in between; at an edge one would have to guess
     if (unread_ns > MOST_MISSED * period_ns).any():
         yield "gap"
-    if domain.quantity == "power" and (points.watts < 0).any():
-        yield "negative power"
+    if domain.quantity == "power":
+        yield from _absurd(domain, points.watts)
     if domain.quantity == "energy":
         yield from _jumps(points, domain.wrap_joules)
+
+
+def _absurd(domain: Domain, watts: Floats) -> Iterator[ReadingProblem]:
+    """Power that no machine draws. A machine that runs never draws 0 W, but a spare supply or a device may."""
+    bits = _bits_of_ones(watts)
+    usual = watts[(watts > 0) & (bits < LEAST_BITS)]
+    most = PLAUSIBLE * float(np.quantile(usual, 0.95)) if len(usual) else MOST_WATTS
+    hosts = any(local(name) in (HOST_PROCESSOR, WHOLE) and of == 1 for name, _, of in map(piece, domain.covers))
+    if (watts < 0).any():
+        yield "negative power"
+    if (bits >= SURE_BITS).any() or (hosts and (watts == 0).any() and (watts > 0).any()):
+        yield "no value"
+    if (watts > min(max(most, domain.supply_watts or ANY_PART_WATTS), MOST_WATTS)).any():
+        yield "jumped ahead"
+    if domain.supply_watts and (watts > SPIKES * domain.supply_watts).any():
+        yield "more than its supply"
+
+
+def _bits_of_ones(watts: Floats) -> npt.NDArray[np.int64]:
+    """[points], the bits of a value that is all ones in a decimal unit, such as 4,294,967.295 W; 0 of another value."""
+    bits = np.zeros(len(watts), np.int64)
+    for decimals in DECIMALS:
+        beyond = np.maximum(watts, 0) * 10.0**decimals + 1
+        ones = np.round(np.log2(beyond))
+        bits = np.maximum(bits, np.where(np.isclose(beyond, 2**ones, rtol=1e-12, atol=0), ones, 0).astype(np.int64))
+    return bits
 
 
 def _jumps(points: _Points, wrap_joules: float | None) -> Iterator[ReadingProblem]:

@@ -25,6 +25,7 @@ from mixmark.harness.judge.statistics.intervals import (
     sample_needed,
     within_limits,
 )
+from mixmark.harness.plan import presets
 
 MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
 
@@ -277,7 +278,7 @@ def energy_complete(evidence: Evidence) -> Iterator[Finding]:
 @room.rule(
     not_read=warning("{phase:phase}no energy: the meters were not read in its phase"),
     short=note("{phase:phase}energy of {domain}: {needed} of its updates do not fit into the window: ±5 %"),
-    too_short=note("{phase:phase}no energy of {domain}: {needed} of its updates do not fit into the window"),
+    too_short=note("{phase:phase}no energy of {domain}: {needed} of its updates do not fit into the window; {longer}"),
     unknown=warning("{phase:phase}no energy of {domain}: {why}"),
     noticed=warning("an energy source gave no joules{share:share}", READS),
 )
@@ -292,7 +293,8 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
             if reading.reasons == (SHORT,):
                 yield window.found("energy_valid.short", domain=domain.id, needed=ENOUGH_PERIODS)
             elif reading.reasons == (TOO_SHORT,):
-                yield window.found("energy_valid.too_short", domain=domain.id, needed=FEWEST_PERIODS)
+                longer = presets.long_enough(reading.needed_ns or 0, window.about == "run", evidence.result.tier)
+                yield window.found("energy_valid.too_short", domain=domain.id, needed=FEWEST_PERIODS, longer=longer)
             elif reading.reasons:
                 reasons = tuple(why(reading, window.metering.lost))
                 yield window.found("energy_valid.unknown", domain=domain.id, why=reasons)

@@ -11,6 +11,7 @@ import pytest
 from mixmark.harness.capabilities.external_log import Clocks, External
 from mixmark.harness.capabilities.external_log.formats import recognised
 from mixmark.harness.capabilities.external_log.lines import epoch_ns
+from mixmark.harness.capabilities.external_log.tables import Table
 from mixmark.harness.capabilities.external_log.units import UNITS
 from mixmark.harness.contracts.schema import Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
@@ -74,6 +75,30 @@ def test_a_line_of_each_tool(name: str, text: list[str], options: dict[str, str]
 def test_a_header_whose_columns_are_not_clear_is_refused(header: str, options: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         recognised(header, options)
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "named"),
+    [
+        ("timestamp,power_limit_w,power_w", {}, "power_w"),
+        ("timestamp,power_limit_w,power_w", {"column": "power_limit_w"}, "power_limit_w"),
+        ("timestamp,tokens per watt,watts", {}, "watts"),
+        ("timestamp,cpu_power,ram", {"column": "cpu_power", "unit": "W"}, "cpu_power"),
+        ('Date,Time,"CPU PL1 Power Limit [W]","CPU Package Power [W]"', {}, "CPU Package Power [W]"),
+        ("timestamp,limit_w", {}, None),
+        ("timestamp,tokens per watt", {}, None),
+    ],
+)
+def test_the_column_of_a_reading(header: str, options: dict[str, str], named: str | None) -> None:
+    found = recognised(header, options)
+    assert (isinstance(found, Table) and found.names[found.value]) == (named or False)
+
+
+def test_bounds_are_proposed_last() -> None:
+    with pytest.raises(ValueError, match=r'add column = "cpu_w", or one of gpu_w, limit_w$'):
+        recognised("timestamp,limit_w,cpu_w,gpu_w", {})
+    with pytest.raises(ValueError, match="'temperature' does not say its unit"):
+        recognised("timestamp, uuid, power.draw [W], temperature", {"column": "temperature"})
 
 
 @pytest.mark.parametrize("first", ["", "hello", "Time,later,Watts,3", "a,b,c", "Date,Time,x", "timestamp,P [VA]", "#"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mixmark.harness.capabilities.external_log.units import POWER, UNITS, unit_of
+from mixmark.harness.capabilities.external_log.units import POWER, UNITS, unit_of, units_of_name
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,10 @@ from mixmark.harness.capabilities.external_log.units import POWER, UNITS, unit_o
         ("Power (A)", "W", None, "W"),  # of phase A
         ("Power (total)", "kW", None, "kW"),
         ("total_energy_consumption", "J", None, "J"),
+        ("power_limit_w", None, None, "W"),  # if its owner names it
+        ("P/W", "W", None, "W"),
+        ("ENERGY.Power", "W", None, "W"),
+        ("total power consumption", "kWh", None, "kWh"),
         ("power.draw", None, "W", "W"),
         ("power.draw [W]", None, "W", "W"),
     ],
@@ -57,6 +61,12 @@ def test_a_unit_is_that_of_the_name_the_owner_or_the_tool(
         ("Power (%)", "W", "is neither power nor energy by its name"),
         ("U [mV]", "W", "is neither power nor energy by its name"),
         ("I [A]", "W", "is neither power nor energy by its name"),
+        ("tokens per watt", "W", "is neither power nor energy by its name"),
+        ("perfPerWatt", None, "is neither power nor energy by its name"),
+        ("joules_per_token", "J", "is neither power nor energy by its name"),
+        ("total_energy_consumption", "W", "is energy by its name, and unit = 'W'"),
+        ("GPU Energy", "kW", "is energy by its name, and unit = 'kW'"),
+        ("power", "J", "is power by its name, and unit = 'J'"),
     ],
 )
 def test_a_unit_that_is_not_known_or_contradicts_the_name_is_refused(
@@ -64,6 +74,23 @@ def test_a_unit_that_is_not_known_or_contradicts_the_name_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         unit_of(name, declared)
+
+
+@pytest.mark.parametrize(
+    "name",
+    """
+    tokens per watt|perf_per_watt|SamplesPerWatt|tokens/W|tokens / W|Efficiency [tokens/J]|Cost [EUR per kWh]
+    |power_limit_w|PowerCapWatts|power.max_limit [W]|max_power_w|Rated Power (kW)|tdp_watts|enforced limit W
+    |PowerCapacityWatts|budget_w|power factor W|power_share_w|Nominal Power [W]|iops per kilowatt
+    """.replace("\n", "").split("|"),
+)
+def test_a_ratio_and_a_bound_are_no_readings(name: str) -> None:
+    assert units_of_name(name.strip()) == []
+
+
+@pytest.mark.parametrize("name", ["operating_power_w", "PerfMon Power [W]", "capture W", "minute_power_w", "person_w"])
+def test_a_word_that_holds_another_one_is_not_that(name: str) -> None:
+    assert units_of_name(name) == ["W"]
 
 
 def test_each_prefix_scales_each_unit() -> None:

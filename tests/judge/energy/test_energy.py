@@ -231,10 +231,71 @@ def test_a_log_that_is_written_more_often_at_work_has_no_joules(every: int, vali
     assert read(quantity="energy").valid, "a counter misses nothing"
 
 
-def test_power_below_zero_has_no_joules() -> None:
-    watts = watts_at(EVERY)
-    watts[300] = -1
-    assert reading(domain(**POWER), samples(EVERY, watts), 1 * S, 60 * S).reasons == ("negative power",)
+NODE_POWER = domain("n", ("cpu:0", "gpu:a", "memory", "node"), boundary="node", **POWER)
+GPU_POWER = domain("g", ("gpu:a",), **POWER)
+SPARE = domain("s", ("node/2-of-2",), boundary="node", **POWER)
+SUPPLIED = NODE_POWER.model_copy(update={"supply_watts": 300.0})
+ABSURD: dict[str, tuple[Domain, Any, float, tuple[str, ...]]] = {
+    # which source, which readings of 600, what they read, and why there are no joules
+    "below zero": (NODE_POWER, 300, -1, ("negative power",)),
+    "32 bits of mW": (NODE_POWER, 300, 0xFFFFFFFF / 1e3, ("no value", "jumped ahead")),
+    "31 bits of uW, often": (GPU_POWER, slice(0, None, 3), 0x7FFFFFFF / 1e6, ("no value",)),
+    "32 bits of uW throughout": (NODE_POWER, slice(None), 0xFFFFFFFF / 1e6, ("no value",)),
+    "64 bits of nW": (GPU_POWER, 300, (2**64 - 1) / 1e9, ("no value", "jumped ahead")),
+    "16 bits of W": (GPU_POWER, 300, 65_535, ("jumped ahead",)),
+    "16 bits of W, often": (GPU_POWER, slice(0, None, 10), 65_535, ("jumped ahead",)),
+    "16 bits of dW beside a small machine": (NODE_POWER, 300, 6_553.5, ("jumped ahead",)),
+    "655 MW for 15 s": (NODE_POWER, slice(200, 350), 655e6, ("jumped ahead",)),
+    "energy read as power": (GPU_POWER, slice(None), 20.9e6, ("jumped ahead",)),
+    "64 kW": (NODE_POWER, slice(100, 120), 64_000, ("jumped ahead",)),
+    "zeros in half of it": (NODE_POWER, slice(300, None), 0, ("no value",)),
+    "every second one": (domain("c", ("host1/cpu:0",), **POWER), slice(None, None, 2), 0, ("no value",)),
+    "twice its supply": (SUPPLIED, 300, 601, ("more than its supply",)),
+    "far more than its supply": (SUPPLIED, 300, 6_000, ("jumped ahead", "more than its supply")),
+    # and what stays
+    "a spike above its nameplate": (SUPPLIED, 300, 590, ()),
+    "a spike of three times": (NODE_POWER, slice(300, 303), 900, ()),
+    "a server that boots": (NODE_POWER, slice(100, None), 2_900, ()),
+    "a device at work for a moment": (GPU_POWER, slice(300, 305), 990, ()),
+    "a card that sleeps": (GPU_POWER, slice(20, 580), 0, ()),
+    "a spare supply": (SPARE, slice(None), 0, ()),
+    "a spare supply that takes over": (SPARE, slice(300), 0, ()),
+    "8 bits": (NODE_POWER, slice(0, None, 2), 255, ()),
+    "16 bits of mW": (NODE_POWER, slice(0, None, 2), 65.535, ()),
+    "18 bits of mW": (GPU_POWER, slice(None), 262.143, ()),
+}
+
+
+@pytest.mark.parametrize(("source", "where", "watts", "reasons"), ABSURD.values(), ids=ABSURD)
+def test_power_that_no_machine_draws_has_no_joules(
+    source: Domain, where: Any, watts: float, reasons: tuple[str, ...]
+) -> None:
+    """150 W, and other readings."""
+    drawn = np.full(len(EVERY), 150.0)
+    drawn[where] = watts
+    read = reading(source, samples(EVERY, drawn, took_ns=0), 1 * S, 60 * S)
+    assert (read.reasons, read.valid) == (reasons, not reasons)
+
+
+@given(st.floats(1, 2_000), st.floats(0, 0.3), st.floats(1, 15), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_a_machine_whose_load_comes_and_goes_has_joules(level: float, noise: float, peak: float, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    watts = level * draw.uniform(1 - noise, 1 + noise, len(EVERY))
+    watts[draw.random(len(EVERY)) < 0.1] *= peak
+    assert reading(NODE_POWER, samples(EVERY, watts, took_ns=0), 1 * S, 60 * S).reasons == ()
+
+
+@pytest.mark.parametrize("quantity", ["power", "energy"])
+def test_a_source_that_is_slower_than_the_window_is_not_called_stuck(quantity: str) -> None:
+    """A plug with a new value each minute, polled each second."""
+    at = np.arange(0, 300 * S, S)
+    values = (at // (60 * S) * 7.0) % 10 + 100 if quantity == "power" else at // (60 * S) * 6_000.0
+    plug = domain("p", ("node",), boundary="wall", quantity=quantity, method="external")
+    read = reading(plug, samples(at, values), 130 * S, 170 * S)
+    assert (read.reasons, read.period_ns, read.needed_ns) == (("window too short",), 60 * S, 2_400 * S)
+    stuck = np.where(at < 120 * S, at / S % 7 + 100, 100.0)
+    assert reading(plug, samples(at, np.cumsum(stuck * (at < 120 * S))), 130 * S, 250 * S).reasons == ("stood still",)
 
 
 def test_a_window_has_40_periods_or_no_joules_and_below_200_it_is_told() -> None:

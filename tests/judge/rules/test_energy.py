@@ -57,7 +57,7 @@ def test_energy_that_is_not_known_says_why() -> None:
     assert said(quality.energy_valid, metered(lost={"power": "gone"})) == [], "it is not added"
     for seconds, told in (
         (10, says("energy_valid.short", "a", **package, needed=200)),
-        (3, says("energy_valid.too_short", "a", **package, needed=40)),
+        (3, says("energy_valid.too_short", "a", **package, needed=40, longer="--preset quick is long enough")),
     ):
         assert said(quality.energy_valid, metered(seconds=seconds)) == [told]
     unread = metered(watts=52.0).model_copy(update={"meterings": ()})
