@@ -19,18 +19,18 @@ BUDGETS = {
     "resources": 345,
     "plugins": 555,
     "plan": 885,
-    "judge": 4125,
-    "adapters": 2000,
+    "judge": 4200,
+    "adapters": 2010,
     "meters": 255,
     "record": 495,
     "worker": 2325,
-    "machine": 1670,
+    "machine": 1570,
     "measure": 2625,
-    "cli": 1160,
-    "reporters": 1845,
+    "cli": 1040,
+    "reporters": 1610,
     "suites": 2575,
 }
-"""The rooms of the harness, and what else a score needs. Together 22,057 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,521 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -99,8 +99,10 @@ class Folded:
 def fold(models: Sequence[ModelProto], weights: Weights) -> Folded:
     """Removes each batch norm that follows a convolution, in place, and returns the new weights of the models.
 
-    models: all graphs that use these weights. A weight that several nodes use is left as it is.
+    models: all graphs that use these weights. A weight that several nodes use, or that lies inside a graph, is left as
+    it is.
     """
+    given = set(weights.names())
     used = Counter(name for model in models for node in nodes_of(model.graph) for name in node.input)
     by_weight: dict[str, Norm] = {}
     by_bias: dict[str, Norm] = {}
@@ -112,7 +114,10 @@ def fold(models: Sequence[ModelProto], weights: Weights) -> Folded:
         for norm in [node for node in nodes if node.op_type == "BatchNormalization"]:
             entering, gain, bias, mean, variance = norm.input
             conv = convolutions.get(entering)
-            if conv is None or any(used[name] > 1 for name in (entering, *conv.input[1:], *norm.input[1:])):
+            if conv is None:
+                continue
+            changed = {*conv.input[1:], *norm.input[1:]}
+            if not changed <= given or any(used[name] > 1 for name in (entering, *changed)):
                 continue
             epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), 1e-5)
             before = conv.input[2] if len(conv.input) > 2 else None

@@ -55,6 +55,9 @@ def test_what_another_node_uses_is_left_as_it_is() -> None:
     shared = [model(conv, helper.make_node("BatchNormalization", ["c", *NORM], ["y"])) for _ in range(2)]
     fold(shared, random())
     assert [len(each.graph.node) for each in shared] == [2, 2]
+    (inside,) = shared[:1]
+    fold([inside], Random({name: Spec(SHAPES[name]) for name in ("w", *NORM[1:])}))  # the gain lies inside the graph
+    assert len(inside.graph.node) == 2
 
 
 def branching(tensor: onnx.TensorProto) -> onnx.ModelProto:

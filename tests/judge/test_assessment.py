@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mixmark.harness.contracts.schema import Failure, Result
-from mixmark.harness.judge import mixed_run, score
+from mixmark.harness.judge import score
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import registered
 from mixmark.harness.judge.statistics import intervals
@@ -37,7 +37,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(score, "score", "score")
     count(registered, "findings", "rules")
     count(intervals, "other_level", "intervals")
-    count(mixed_run, "other_level", "intervals")
     return counted
 
 
