@@ -166,8 +166,7 @@ def _ceilings(assessment: Assessment) -> Iterator[Block]:
         yield Table("", ("ceiling of", "adapter", "type", "compute", "memory"), rows, text_columns=3)
         own = "" if all(each.witnessed for each in assessment.ceilings) else " None is relative to an own ceiling."
         yield Paragraph(
-            f"The best rates that the probe reached; roofline fractions are of a device's best.{own}",
-            style="quiet",
+            f"The best rates that the probe reached; roofline fractions are of a device's best.{own}", style="quiet"
         )
 
 

@@ -164,11 +164,7 @@ def scored_runs(result: Result, doubts: Sequence[Finding], disturbed: Mapping[st
     return tuple(replace(run, disturbed=disturbed.get(run.phase)) for run in runs if run is not None)
 
 
-def score(
-    result: Result,
-    runs: tuple[ScoredRun, ...],
-    unproven: Sequence[Finding],
-) -> Score | None:
+def score(result: Result, runs: tuple[ScoredRun, ...], unproven: Sequence[Finding]) -> Score | None:
     """None if no mix was asked for, or none was run yet. `graded` completes it.
 
     runs: see `scored_runs`. unproven: what is wrong with the plans and the proofs of λ*.

@@ -315,11 +315,7 @@ def merged(runs: Sequence[Solo]) -> Solo:
     rates = [rate for rate, _ in counting]
     typical = replace(runs[counting[(len(counting) - 1) // 2][1]], runs=len(rates))
     batches = sorted({batch for _, index in counting if (batch := runs[index].batch) is not None})
-    return replace(
-        typical,
-        units_per_s=over_runs(rates),
-        batches=tuple(batches) if len(batches) > 1 else (),
-    )
+    return replace(typical, units_per_s=over_runs(rates), batches=tuple(batches) if len(batches) > 1 else ())
 
 
 @dataclass(frozen=True)

@@ -335,11 +335,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
             with suppress(Unsupported):  # as above
                 words = plugins.build_suite(name, plugin.spec, tier, {}).unit_names
         facts[name] = SuiteFacts(
-            name=name,
-            version=described.version,
-            unit=described.unit,
-            unit_names=words,
-            continues=described.continues,
+            name=name, version=described.version, unit=described.unit, unit_names=words, continues=described.continues
         )
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
     return Suites(found, workloads, facts, options, tuple(absent))

@@ -75,11 +75,7 @@ def _suite(route: Route, plugins: Mapping[str, Plugin]) -> SuiteModel | str:
             ran = plain(route.suite_version, MAX_REASON)
             return f"it ran version {ran} of {route.suite}, and version {installed} is installed"
         choice = SuiteChoice(
-            name=route.suite,
-            spec=plugin.spec,
-            tier=route.tier,
-            options=options,
-            weight_class=route.weight_class,
+            name=route.suite, spec=plugin.spec, tier=route.tier, options=options, weight_class=route.weight_class
         )
         return source.build(choice)
     except Exception as error:  # a plugin may raise anything

@@ -12,16 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Fact,
-    Finding,
-    Found,
-    Metering,
-    Phase,
-    Record,
-    Result,
-)
+from mixmark.harness.contracts.schema import Absent, Fact, Finding, Found, Metering, Phase, Record, Result
 from mixmark.harness.measure import experiments
 from mixmark.harness.measure.audit import Auditor, pending
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
@@ -114,13 +105,7 @@ class Benchmark:
     added."""
 
     def __init__(
-        self,
-        header: Result,
-        executor: Executor,
-        auditor: Auditor,
-        keeper: Store,
-        preset: Preset,
-        notify: Observer,
+        self, header: Result, executor: Executor, auditor: Auditor, keeper: Store, preset: Preset, notify: Observer
     ) -> None:
         self.result = header
         self._executor, self._auditor, self._keeper = executor, auditor, keeper

@@ -33,15 +33,7 @@ from mixmark.harness.contracts.schema import (
     ServiceLimits,
 )
 from mixmark.harness.judge.statistics.timestamps import is_in_time
-from mixmark.harness.measure.dispatch import (
-    Dispatcher,
-    Handed,
-    Loaded,
-    Pair,
-    Source,
-    WorkSource,
-    most_at_once,
-)
+from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, Source, WorkSource, most_at_once
 from mixmark.harness.measure.phase import Part, stamped
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.resources import clock

@@ -42,8 +42,7 @@ MEMBERS: dict[Kind, tuple[str, ...]] = {
         *("infer", "gate", "reference", "quality", "costs"),
     ),
     **dict.fromkeys(
-        ("formats", "reporters", "contradictions", "figures", "pictures", "rules", "checks", "services"),
-        ("__call__",),
+        ("formats", "reporters", "contradictions", "figures", "pictures", "rules", "checks", "services"), ("__call__",)
     ),
     "mixes": ("items",),
     "experiments": ("of_run", "of_phase", "of_found"),

@@ -67,13 +67,7 @@ from mixmark.harness.resources import clock, memory
 from mixmark.harness.worker import batch_search, calls, load_generator, messages, services
 from mixmark.harness.worker.calls import Call, Later, P, Reply, failed, serve
 from mixmark.harness.worker.failures import Overloaded, WorkerFailed
-from mixmark.harness.worker.messages import (
-    AdapterCalls,
-    MeterCalls,
-    ParentCalls,
-    SuiteCalls,
-    WatcherCalls,
-)
+from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls, SuiteCalls, WatcherCalls
 from mixmark.harness.worker.outputs import Outputs, digest
 
 Item = TypeVar("Item", Call, Reply)

@@ -19,10 +19,7 @@ from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.hostile import hostile
 from tests.reporters.test_console import OTHER
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")]
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 """axe-core 4.14.1, the rules of accessibility of Deque Systems (MPL-2.0), as npm has it."""

@@ -18,18 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
-from mixmark.harness.contracts.protocols import (
-    Array,
-    Feed,
-    Feeds,
-    Graph,
-    Runner,
-    Session,
-    Spec,
-    Suite,
-    Value,
-    Weights,
-)
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Value, Weights
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
 from mixmark.harness.worker.messages import Measured
 from mixmark.suites.limits import SECOND, check_output, own_limits

@@ -10,11 +10,7 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import UNKNOWN, bare, counted, percent, prefixed, significant
 from mixmark.reporters.document import Block, Document, Facts, Heading, Notes, Paragraph, Table
 
-TITLES = {
-    "cheapest": "Cheapest machine for the work",
-    "most": "Most work",
-    "efficient": "Most work per kilowatt-hour",
-}
+TITLES = {"cheapest": "Cheapest machine for the work", "most": "Most work", "efficient": "Most work per kilowatt-hour"}
 PER = 1000
 """The money that the work of a machine is divided by."""
 AT_MOST = "at most, by datasheet"

@@ -20,10 +20,7 @@ UNSTEADY = ("steady", "warning")  # the rule and the severity of the finding tha
 def hues(assessment: Assessment) -> dict[str, int]:
     """The number of each suite's colour in all pictures of the page. The suites of the mix come first."""
     mix = assessment.result.mix
-    suites = [
-        *(mix.units if mix else ()),
-        *(row.route.suite for row in (*assessment.solos, *assessment.hosted)),
-    ]
+    suites = [*(mix.units if mix else ()), *(row.route.suite for row in (*assessment.solos, *assessment.hosted))]
     return {suite: number for number, suite in enumerate(dict.fromkeys(suites))}
 
 

@@ -11,16 +11,7 @@ import numpy as np
 
 from mixmark.harness.contracts.device_ids import is_covered, local, on, piece
 from mixmark.harness.contracts.figures import RAW, figure
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Boundary,
-    Device,
-    Domain,
-    Int64s,
-    Metering,
-    Record,
-    Result,
-)
+from mixmark.harness.contracts.schema import Absent, Boundary, Device, Domain, Int64s, Metering, Record, Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge.energy.coverage import (
     CLASSES,

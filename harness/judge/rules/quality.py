@@ -140,9 +140,7 @@ def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
             yield found("latency_within_limits.open", measured.key, percentile=name, needed=needed)
 
 
-@room.rule(
-    note("only a quick check of seconds: --all-routes measures this one"),
-)
+@room.rule(note("only a quick check of seconds: --all-routes measures this one"))
 def screened(evidence: Evidence) -> Iterator[Finding]:
     """A route is measured no further if another one of its suite on its device was faster than its screening run."""
     in_full = {record.route.key for record in evidence.result.records if is_solo(record)}
@@ -187,10 +185,7 @@ def mix_complete(evidence: Evidence) -> Iterator[Finding]:
 
 
 @room.rule(
-    effect(
-        "{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low",
-        AGAIN,
-    ),
+    effect("{phase}: κ is {kappa:.2f}, at least {lowest:.2f}, and cannot be above 1: the solo rates are too low", AGAIN)
 )
 def mix_bounded(evidence: Evidence) -> Iterator[Finding]:
     """No more was done than the solo rates allow, by more than the intervals of both. Feeds that overlap may do more
@@ -254,7 +249,7 @@ RESOLVED_NS = 100_000_000  # ten ticks, in which the kernel counts a process's t
     note(
         "energy not measured, so there is no efficiency: nothing meters {missing}; mixmark meters says what would be "
         "needed"
-    ),
+    )
 )
 def energy_measured(evidence: Evidence) -> Iterator[Finding]:
     """At least one energy source was sampled."""
@@ -262,9 +257,7 @@ def energy_measured(evidence: Evidence) -> Iterator[Finding]:
         yield found("energy_measured", missing=unmetered_parts((), to_meter(evidence.result)))
 
 
-@room.rule(
-    warning("energy of a part only, so there is no efficiency: {why}"),
-)
+@room.rule(warning("energy of a part only, so there is no efficiency: {why}"))
 def energy_complete(evidence: Evidence) -> Iterator[Finding]:
     """The measured domains cover every device, used or not, the processor of every host, and everything else that the
     machine announces to meter."""

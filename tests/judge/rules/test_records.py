@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mixmark.harness.contracts.schema import (
-    Failure,
-    LatencyLimits,
-    RateTrial,
-    Result,
-    Trial,
-)
+from mixmark.harness.contracts.schema import Failure, LatencyLimits, RateTrial, Result, Trial
 from mixmark.harness.judge.rules import quality
 from tests.golden.sample import closed_loop, record, result
 from tests.judge.found import done, failed, said, says
