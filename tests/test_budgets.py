@@ -30,7 +30,7 @@ BUDGETS = {
     "reporters": 1610,
     "suites": 2575,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,521 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,461 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
