@@ -31,13 +31,14 @@ from tests.measure.test_benchmark import BAND, run, shell
 
 __all__ = ["shell"]
 
+KINDS = {kind: served for kind in registry.KINDS if (served := registry.kind_of(kind).served)}
 METHODS = {
     f"{kind}.{name}": (kind, method)
-    for kind, (interface, _) in SERVED.items()
+    for kind, (interface, _) in {**SERVED, **KINDS}.items()
     for name in dir(interface)
     if not name.startswith("_") and callable(method := getattr(interface, name))
 }
-"""Each call of each process that the core starts."""
+"""Each call of each process that the core or a capability starts for a plugin."""
 
 
 @pytest.mark.parametrize("call", METHODS)
