@@ -13,6 +13,7 @@ The user declares in mixmark.toml what the meter measures:
     late_s=3.1                  how many seconds the meter's clock is late; added to all timestamps and times of arrival
     column=P-1, time=Date+Time  the columns of a log whose header is of no known format, and time_format=%H…
     where={index = "0"}         the rows of a log of several devices that are read
+    one_device=true             all rows are of one device, whatever their other columns hold
 
 A log needs a header with `timestamp` and one column in a unit, such as watts or `power [kW]`, or one of `recipes.toml`.
 A reading without a timestamp gets its time of arrival. Timestamps are ISO 8601, seconds, milliseconds, microseconds or
@@ -57,7 +58,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.meters.common import absent
 
 SOURCES = ("path", "command")
-OPTIONS = (*declared.OPTIONS, *SOURCES, "unit", "timezone", "late_s", "column", "time", "time_format")
+OPTIONS = (*declared.OPTIONS, *SOURCES, "unit", "timezone", "late_s", "column", "time", "time_format", "one_device")
 BACKLOG = 4096  # bytes; a larger read has lines that arrived during a pause, and without timestamps they have no time
 STEP_NS = 100_000_000  # if the wall clock moves more against CLOCK_MONOTONIC, it was set
 POLL_S = 0.05
@@ -232,6 +233,7 @@ def _refuse_contradictions(options: Mapping[str, str]) -> None:
         raise UsageError("the meter external has an empty command", 'give it as command = "read_my_meter --csv"')
     if "time" in options and "column" not in options:
         raise UsageError("the meter external needs column with time", "column names the reading of a table")
+    declared.choice_option("external", options, "one_device", ("true", "false"))
     if options.get("unit", "W") not in UNITS:
         raise UsageError(f"{options['unit']!r} is no unit of power or energy", "such as W, mW, J or kWh")
 

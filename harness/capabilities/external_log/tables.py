@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mixmark.harness.capabilities.external_log.identity import Visits
 from mixmark.harness.capabilities.external_log.lines import NUMBER, number
 from mixmark.harness.capabilities.external_log.units import is_bound, unit_of, units_of_name
 
@@ -18,6 +19,7 @@ Reading = tuple[str, float]
 """A timestamp, which is empty if a line has none, and a value in the unit of the log."""
 OTHER_HEADER = "its header has other columns than the header of the log: begin a new log"
 WHERE = "where."
+ANY_COLUMN = ".*"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Columns:
     name: str
     times: Sequence[str] = ()
     """Empty if readings get their time of arrival."""
-    value: str = ".*"
+    value: str = ANY_COLUMN
     unit: str | None = None
     time_format: str | None = None
     devices: Sequence[str] = ()
@@ -53,8 +55,8 @@ class Columns:
 
 
 class Table:
-    """A table with these columns. options: column, unit, time_format and where (see the meter `external`). Raises
-    ValueError if they do not decide between the columns of the header, or contradict it."""
+    """A table with these columns. options: those of the meter `external`. Raises ValueError if they do not
+    decide between the columns of the header, or contradict it."""
 
     def __init__(self, columns: Columns, names: Sequence[str], separator: str, options: Mapping[str, str]) -> None:
         values = columns.values(names)
@@ -73,6 +75,13 @@ class Table:
         self._devices = [column for column, name in enumerate(names) if bare(name) in columns.devices]
         if columns.needs_device and not self._devices:
             raise ValueError(columns.needs_device)
+        self._documented = columns.value != ANY_COLUMN
+        self._visits: dict[int, Visits] = {}
+        if not self._documented and options.get("one_device") == "true":
+            self._devices = []
+        elif not self._documented:
+            known = (*self._times, self.value, *self._devices)
+            self._visits = {column: Visits(name) for column, name in enumerate(names) if column not in known}
         self._device: list[str] | None = None
         self._at: str | None = None
         self._trailing: bool | None = None
@@ -97,6 +106,9 @@ class Table:
             raise ValueError(self._several(row))
         if self._times and at == self._at:
             raise ValueError(f"it is of the same instant as the row above: {self._several(row)}")
+        for column, visits in self._visits.items():
+            if visits.tell_apart(row[column], value):
+                raise ValueError(self._several(row, [column]))
         self._device, self._at = device, at
         return at, value
 
@@ -123,11 +135,14 @@ class Table:
             raise ValueError(f"it has {len(row)} fields, not {len(self.names)}{comma}")
         self._trailing = trailing
 
-    def _several(self, row: Sequence[str]) -> str:
+    def _several(self, row: Sequence[str], apart: Sequence[int] = ()) -> str:
+        """apart: the columns whose values tell devices apart."""
         others = [column for column, text in enumerate(row) if text and column not in (*self._times, self.value)]
-        options = [f'where = {{"{self.names[each]}" = "{row[each]}"}}' for each in (self._devices or others)[:3]]
-        why = "it is of another device than the rows above" if self._devices else "the log may hold several devices"
-        finer = "" if self._devices else "; if it is one device, its timestamps are too coarse"
+        named = apart or self._devices
+        options = [f'where = {{"{self.names[each]}" = "{row[each]}"}}' for each in (named or others)[:3]]
+        why = "it is of another device than the rows above" if named else "the log may hold several devices"
+        one = "" if self._documented else "; or one_device = true if all rows are of one"
+        finer = one if named else "; if it is one device, its timestamps are too coarse"
         return f"{why}: choose {' or '.join(options) or 'a where'}{finer}"
 
 

@@ -28,6 +28,8 @@ SPELLED = {
 IN_BRACKETS = re.compile(r"[\[(]\s*([^\])]+?)\s*[\])]")
 OTHER_UNIT = re.compile(r"(?i)[nuµmkMG]?(V|VA|VAr|VAh|VArh|Ah|Hz)|mA|%|°[CF]|dBm|rpm")
 """A unit of neither power nor energy."""
+MEASURED = re.compile(r"(?i)[ACFs]|pct|percent|celsius|volts|amps|[um]s|[KMG]i?B")
+"""A unit of no meter, as columns beside the reading have it."""
 AMPERES = re.compile(r"(?i)(?!.*(?:power|energy)).*[\[(]\s*A\s*[\])]")
 """Power and energy in brackets with an A are of a phase."""
 RATIO = re.compile(r"(?<![a-z])per(?![a-z])|per(?=_?(?:watt|joule))")
@@ -66,6 +68,17 @@ def is_other(name: str) -> bool:
     per watt."""
     in_brackets = any(OTHER_UNIT.fullmatch(text) for text in IN_BRACKETS.findall(name))
     return in_brackets or bool(APPARENT.search(name) or AMPERES.fullmatch(name) or RATIO.search(_words(name).lower()))
+
+
+def measures(name: str, text: str) -> bool:
+    """Whether a value is a decimal, or a number whose name or text has a unit of any kind: `fan_rpm`, `1980 MHz`."""
+    number = re.fullmatch(r"[+-]?(\d+(?:\.\d*)?|\.\d+)(?:\s*(%|°?[a-zA-Z]{2,}|°?[CFVWJAs]))?", text)
+    if number is None:
+        return False
+    words = (number[2] or "", *IN_BRACKETS.findall(name), re.split(r"[\s_.]", name)[-1])
+    return "." in number[1] or any(
+        OTHER_UNIT.fullmatch(word) or MEASURED.fullmatch(word) or units_of_word(word) for word in words
+    )
 
 
 def is_bound(name: str) -> bool:

@@ -379,6 +379,7 @@ def test_the_boundary_devices_needs_their_ids(tmp_path: Path) -> None:
         {"command": "b", "unit": "hp"},
         {"path": "a", "time": "b"},
         {"path": "a", "boundary": "room"},
+        {"path": "a", "one_device": "maybe"},
         {"path": "a", "accuracy": "good"},
         {"path": "a", "late_s": "inf"},
         {"path": "a", "timezone": "Atlantis"},

@@ -260,3 +260,58 @@ def test_a_log_of_an_analyser_is_followed_while_it_grows(tmp_path: Path) -> None
 def test_local_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="no zone"):
         epoch_ns("03-03-2021 00:53:31.184", None, "%m-%d-%Y %H:%M:%S.%f")
+
+
+def in_turns(*devices: tuple[str, float]) -> list[str]:
+    return [f"{turn}.{at},{name},{watts + turn % 3}" for turn in range(20) for at, (name, watts) in enumerate(devices)]
+
+
+@pytest.mark.parametrize(
+    ("column", "devices"),
+    [
+        ("entity_id", [("sensor.pc_power", 300), ("sensor.fridge_power", 50)]),  # was read as 175 W
+        ("uuid_of_gpu", [("GPU-4f", 300), ("GPU-1c", 310), ("GPU-0a", 60)]),
+        ("slot", [("1c", 30), ("2c", 50)]),
+        ("DeviceId", [("0", 41), ("1", 241), ("2", 90)]),
+        ("topic", [("home/pc", 1_000_000), ("home/fridge", 1_000_040)]),
+    ],
+)
+def test_a_column_of_any_name_that_tells_devices_apart_needs_a_choice(
+    column: str, devices: list[tuple[str, float]]
+) -> None:
+    rows, header = in_turns(*devices), f"timestamp,{column},watts"
+    with pytest.raises(ValueError, match=rf'where = {{"{column}" = ".*"}}; or one_device = true'):
+        read(header, rows)
+    chosen = {f"where.{column}": devices[0][0]}
+    assert {round(value - devices[0][1]) for _, value in read(header, rows, **chosen)} == {0, 1, 2}
+    assert len(read(header, rows, one_device="true")) == len(rows)
+    alone = [f"-{at},{devices[0][0]},{devices[0][1]}" for at in range(200)]  # the others join late
+    with pytest.raises(ValueError, match="of another device than the rows above"):
+        read(header, alone + rows)
+
+
+def test_one_device_overrules_what_its_columns_seem_to_say_but_no_documented_column() -> None:
+    rows = in_turns(("a", 300), ("b", 50))
+    with pytest.raises(ValueError, match="or one_device = true"):
+        read("timestamp,channel,watts", rows)
+    assert len(read("timestamp,channel,watts", rows, one_device="true")) == len(rows)
+    with pytest.raises(ValueError, match=r'where = {"index" = "1"}$'):
+        read(GPUS, TWO, one_device="true")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ("pstate", [("P8", 30), *[("P0", 300)] * 6]),  # visits of several rows
+        ("temperature", [("61", 250), ("62", 250)]),  # says nothing about the power
+        ("utilization.gpu [%]", [("0", 30), ("100", 300)]),  # has a unit
+        ("fan_rpm", [("900", 30), ("1200", 300)]),
+        ("clock", [("210 MHz", 30), ("1980 MHz", 300)]),
+        ("temp", [("61 °C", 30), ("62 °C", 300)]),
+        ("load", [("0.5", 30), ("1.0", 300)]),
+    ],
+    ids=lambda columns: columns[0],
+)
+def test_the_state_of_one_device_is_no_device(columns: tuple[str, list[tuple[str, float]]]) -> None:
+    rows = in_turns(*columns[1])
+    assert len(read(f"timestamp,{columns[0]},watts", rows)) == len(rows)
