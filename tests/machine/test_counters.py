@@ -331,6 +331,6 @@ def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[by
     assert (foreign.own_ns or 0) + 250_000_000 < (ours.own_ns or 0)
     done = closed_loop([[foreign.begin_ns + 1, foreign.end_ns - foreign.begin_ns]])
     beside = record("b", "llm", "token", done).model_copy(update={"conditions": (foreign,)})
-    [finding] = interference.no_foreign_load(gather(result(beside)))
+    finding, *_ = interference.no_foreign_load(gather(result(beside)))
     assert finding.severity == "warning"
     assert "other programs kept" in words(finding)

@@ -20,7 +20,6 @@ from mixmark.harness.measure.audit import pending
 from mixmark.harness.measure.benchmark import interruptible, until_interrupted
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
-from mixmark.harness.resources import clock
 from mixmark.harness.worker import calls
 from mixmark.harness.worker.child import SERVED
 from tests.cli.shell import Shell
@@ -154,19 +153,18 @@ def test_a_second_signal_skips_the_report_but_not_what_is_undone(monkeypatch: py
     try:
         with until_interrupted():
             try:
-                os.kill(os.getpid(), signal.SIGTERM)
-                clock.sleep(0)
+                signal.raise_signal(signal.SIGTERM)
             finally:
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
                 undone = True
         assert undone
         with pytest.raises(KeyboardInterrupt):
             interruptible()
         with until_interrupted():
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
         interruptible()
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
     finally:
         for each, handler in handlers.items():
             signal.signal(each, handler)

@@ -206,7 +206,8 @@ def test_power_at_rest_is_not_checked_on_a_machine_that_is_not_at_rest() -> None
 
 
 @pytest.mark.slow
-def test_an_honest_meter_passes_every_check(gauges: None) -> None:
+def test_an_honest_meter_passes_every_check(gauges: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "BUSY_PERCENT", 101)  # other tests run beside it
     done = CliRunner().invoke(main, ["check", "meter", GAUGE])
     assert (done.exit_code, "meter gauge: 9 passed, 0 failed, 0 not checked" in done.output) == (0, True), done.output
 

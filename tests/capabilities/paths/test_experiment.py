@@ -117,7 +117,7 @@ def test_paths_are_measured_also_without_a_mix_and_each_fails_alone(
     assert [each.name for each in found.absent if each.kind == "path"] == ["fakes/none"]
     shown = json.loads(shell("report", "out", "--json").stdout)
     assert "fakes/fine" in {each["path"]["id"] for each in shown["experiments"]["paths"]}
-    assert "unexpected extra argument (host)" in shell("run", "--paths", "host").stderr
+    assert "there is no suite 'host'" in shell("run", "--paths", "host").stderr
 
 
 def test_facts_that_are_not_of_a_path_contradict_the_result() -> None:
