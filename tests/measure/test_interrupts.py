@@ -151,6 +151,8 @@ def test_a_second_signal_skips_the_report_but_not_what_is_undone(monkeypatch: py
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     undone = False
     try:
+        for each in handlers:  # under nohup SIGHUP is ignored, and stays so
+            signal.signal(each, signal.default_int_handler)
         with until_interrupted():
             try:
                 signal.raise_signal(signal.SIGTERM)
