@@ -18,7 +18,7 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.audit import pending
 from mixmark.harness.measure.benchmark import interruptible, until_interrupted
-from mixmark.harness.plugins import registry
+from mixmark.harness.plugins import manifest, registry
 from mixmark.harness.record import store
 from mixmark.harness.worker import calls
 from mixmark.harness.worker.child import SERVED
@@ -30,7 +30,7 @@ from tests.measure.test_benchmark import BAND, run, shell
 
 __all__ = ["shell"]
 
-KINDS = {kind: served for kind in registry.KINDS if (served := registry.kind_of(kind).served)}
+KINDS = {kind: served for kind in manifest.KINDS if (served := registry.kind_of(kind).served)}
 METHODS = {
     f"{kind}.{name}": (kind, method)
     for kind, (interface, _) in {**SERVED, **KINDS}.items()
