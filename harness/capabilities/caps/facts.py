@@ -10,7 +10,7 @@ from mixmark.harness.contracts.schema import Fact
 from mixmark.harness.plugins.experiments import Facts
 
 SLACK = 0.01
-"""Of a limit: drivers round to steps of an eighth of a watt and more."""
+"""The fraction of a limit by which a driver may miss it: drivers round to steps of an eighth of a watt and more."""
 
 
 class PowerLimit(Fact):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Spec
 from mixmark.harness.resources import memory
+from mixmark.harness.resources.files import NotRead
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -40,6 +42,13 @@ class Model:
     """Whether at least one input has the symbolic axis of the batch."""
 
 
+def regular(file: Path) -> Path:
+    """The file, which may be a link. Raises NotRead if it is a folder, a pipe or a device, which may never end."""
+    if file.exists() and not file.is_file():
+        raise NotRead(errno.EINVAL, "it is not a regular file")
+    return file
+
+
 def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[int]]) -> Model:
     """Reads a file with its external data. sizes: of symbolic axes, by NAME or INPUT.AXIS. samples: the shapes of the
     arrays of samples, which give the sizes of other axes. Raises UsageError."""
@@ -47,6 +56,7 @@ def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[in
     from onnx import helper, numpy_helper
 
     try:
+        regular(file)
         size = sum(each.stat().st_size for each in (file, *_external(onnx.load(file, load_external_data=False), file)))
         if size > MOST_BYTES or 3 * size > memory.available_bytes():
             most = f"{filesize(memory.available_bytes())} of memory are free, and a model has 2 GiB at most"

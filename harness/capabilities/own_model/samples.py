@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mixmark.harness.capabilities.own_model.model import BATCH
+from mixmark.harness.capabilities.own_model.model import BATCH, regular
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.protocols import Array, Feed, Spec
 
@@ -17,7 +17,7 @@ from mixmark.harness.contracts.protocols import Array, Feed, Spec
 def read(file: Path) -> dict[str, Array]:
     """The arrays of a file of samples. Raises UsageError."""
     try:
-        with np.load(file, allow_pickle=False) as stored:
+        with np.load(regular(file), allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError, EOFError) as error:
         why = getattr(error, "strerror", None) or "it is no archive of arrays"

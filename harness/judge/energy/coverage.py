@@ -1,4 +1,4 @@
-"""Which energy domains may be added, and which parts of a machine they cover: domains overlap."""
+"""The choice of energy domains that may be added, and the parts of a machine that they cover: domains overlap."""
 
 from __future__ import annotations
 

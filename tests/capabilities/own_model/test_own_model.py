@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -173,9 +174,16 @@ def test_sizes_come_from_samples_and_from_options(tmp_path: Path) -> None:
         model.load(external, {}, {})
 
 
+def piped(given: dict[str, str]) -> None:
+    Path(given["file"]).unlink()
+    os.mkfifo(given["file"])
+
+
 BAD: Mapping[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "no file": (lambda given: given.update(file=f"{given['file']}.no"), "cannot be read"),
     "no onnx": (lambda given: Path(given["file"]).write_bytes(b"not a model"), "is no ONNX file"),
+    "pipe": (piped, "not a regular file"),
+    "device": (lambda given: given.update(inputs="/dev/zero"), "not a regular file"),
     "empty": (lambda given: Path(given["file"]).write_bytes(b""), "is no ONNX file"),
     "operator": (
         lambda given: written(Path(given["file"]), [helper.make_node("Acme", ["x", "w"], ["y"])], {"x": [1, 8]}),
