@@ -18,7 +18,7 @@ from mixmark.harness.cli.commands import main
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "capabilities" / "plan" / "plan.md"
-OUTPUT = re.compile(r"(```text\n\$ mixmark (plan [^\n]*?)(?: \| tail -n ([0-9]+))?\n).*?(?=```)", re.DOTALL)
+OUTPUT = re.compile(r"(```text\n\$ mixmark (plan [^\n]*?)(?: \| grep -A ([0-9]+) (\w+))?\n).*?(?=```)", re.DOTALL)
 FILE = re.compile(r"<!-- file: (\S+) -->\n```toml\n(.*?)```", re.DOTALL)
 
 
@@ -30,14 +30,16 @@ def renewed(page: str) -> str:
         os.symlink(ROOT / "submissions", "submissions")
         for name, content in FILE.findall(page):
             Path(name).write_text(content, "utf-8")
-        return OUTPUT.sub(lambda match: match[1] + _printed(shlex.split(match[2]), int(match[3] or 0)), page)
+        return OUTPUT.sub(lambda match: match[1] + _printed(shlex.split(match[2]), int(match[3] or 0), match[4] or ""), page)
 
 
-def _printed(words: list[str], last: int) -> str:
-    """The last lines of the output, or with 0 all of them."""
+def _printed(words: list[str], more: int, word: str) -> str:
+    """The first line of the output that has the word, and so many more. All lines if more is 0."""
     done = CliRunner().invoke(main, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return "".join(done.stdout.splitlines(keepends=True)[-last:])
+    lines = done.stdout.splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if word in line)
+    return "".join(lines[first : first + more + 1] if more else lines)
 
 
 if __name__ == "__main__":
