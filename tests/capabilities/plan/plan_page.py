@@ -30,7 +30,9 @@ def renewed(page: str) -> str:
         os.symlink(ROOT / "submissions", "submissions")
         for name, content in FILE.findall(page):
             Path(name).write_text(content, "utf-8")
-        return OUTPUT.sub(lambda match: match[1] + _printed(shlex.split(match[2]), int(match[3] or 0), match[4] or ""), page)
+        return OUTPUT.sub(
+            lambda match: match[1] + _printed(shlex.split(match[2]), int(match[3] or 0), match[4] or ""), page
+        )
 
 
 def _printed(words: list[str], more: int, word: str) -> str:
