@@ -6,9 +6,11 @@ Slices share caches and the memory bus, so they slow each other down; the retain
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
@@ -20,6 +22,9 @@ from mixmark.harness.resources.cpus import CPUS, listed
 from mixmark.harness.resources.files import ROOT, line
 
 BY = ("numa", "type")
+NUMBERS = ("cpu_capacity", "acpi_cppc/highest_perf", "cpufreq/cpuinfo_max_freq")
+WHERE = "cpu_core and cpu_atom, " + ", ".join(NUMBERS)
+FAR = 1.15  # Zen 5 to Zen 5c: 1.5; A76 to A55: 2.3; the first to the last preferred core of one kind: 1.03 a step
 
 
 def split(targets: Sequence[Target], how: str, root: Path = ROOT) -> tuple[Target, ...]:
@@ -70,14 +75,14 @@ def usable() -> tuple[int, ...]:
 def cut(how: str, threads: Sequence[int], root: Path = ROOT) -> list[tuple[int, ...]]:
     """Divides the threads into disjoint sets; the threads of one core stay together. Raises UsageError."""
     if how in BY:
-        groups: dict[str, list[int]] = defaultdict(list)
-        kinds = _nodes(root) if how == "numa" else _kinds(root)
+        groups: dict[object, list[int]] = defaultdict(list)
+        kinds = _nodes(root) if how == "numa" else _kinds(threads, root)
         for thread in threads:
-            groups[kinds.get(thread, "")].append(thread)
+            groups[kinds.get(thread)].append(thread)
         if len(groups) < 2:
-            what = "NUMA node" if how == "numa" else "kind of core"
-            raise UsageError(f"--split-cpu {how}: this machine has one {what}", hint="give a number of slices")
-        return [tuple(group) for _, group in sorted(groups.items())]
+            one = "this machine has one NUMA node" if how == "numa" else f"the kernel names no kinds of core ({WHERE})"
+            raise UsageError(f"--split-cpu {how}: {one}", hint="give a number of slices")
+        return list(map(tuple, groups.values()))
     if not how.isdecimal() or int(how) < 2:
         raise UsageError(f"--split-cpu {how!r}: nothing to split by", hint=f"give 2 or more, or {' or '.join(BY)}")
     count, cores = int(how), cpus.by_core(threads, root)
@@ -102,18 +107,25 @@ def _nodes(root: Path) -> Mapping[int, str]:
     return found
 
 
-def _kinds(root: Path) -> Mapping[int, str]:
-    """The kind of core of each thread. Intel names its two kinds (perf's devices cpu_core and cpu_atom); Arm reports
-    each core's capacity."""
+def _kinds(threads: Sequence[int], root: Path) -> Mapping[int, object]:
+    """The kind of core of each of the threads, from the first source that has a value for each of them and tells two
+    kinds. Intel names its kinds by perf's devices. Other kernels report numbers: the cores of one kind differ by a few
+    percent, as the preferred ones of AMD do, so a new kind begins where a number is far above the next lower one."""
     named = {
-        thread: kind
-        for kind in ("cpu_core", "cpu_atom")
-        for thread in listed(line(root / "sys/devices" / kind / "cpus") or "")
+        thread: path.parent.name
+        for path in (root / "sys/devices").glob("cpu_*/cpus")
+        for thread in listed(line(path) or "")
     }
-    if named:
+    if len({named.get(thread) for thread in threads}) > 1:
         return named
-    capacities = (root / CPUS).glob("cpu[0-9]*/cpu_capacity")
-    return {int(path.parent.name[3:]): (line(path) or "").zfill(6) for path in capacities}
+    for source in NUMBERS:
+        texts = {thread: line(root / CPUS / f"cpu{thread}" / source) or "" for thread in threads}
+        if all(map(str.isdecimal, texts.values())):
+            ordered = sorted(map(int, texts.values()))
+            starts = [high for low, high in pairwise(ordered) if high > FAR * low]
+            if starts:
+                return {thread: bisect(starts, int(text)) for thread, text in texts.items()}
+    return named
 
 
 def ranges(threads: Sequence[int]) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device
-from mixmark.harness.machine.cpu_slices import cut, split, usable
+from mixmark.harness.machine.cpu_slices import cut, ranges, split, usable
 from mixmark.harness.plan.phases import Target
+from mixmark.harness.resources.cpus import listed
 from tests.machine.test_counters import write
 
 CPU = Device(id="cpu:0", kind="cpu", name="Quartz", memory_pool="host", precisions=("fp32",))
@@ -64,20 +65,51 @@ def test_by_numa_node_and_by_kind_of_core(tmp_path: Path) -> None:
     kinds = {"sys/devices/cpu_core/cpus": "0-1\n", "sys/devices/cpu_atom/cpus": "2-4\n"}
     root = machine(tmp_path, {thread: (0, thread) for thread in range(5)}, nodes | kinds)
     assert cut("numa", range(5), root) == [(0, 1, 4), (2, 3)]
-    assert cut("type", range(5), root) == [(2, 3, 4), (0, 1)]
+    assert cut("type", range(5), root) == [(0, 1), (2, 3, 4)]
 
 
-def test_by_capacity_where_kinds_have_no_name(tmp_path: Path) -> None:
-    capacities = {f"sys/devices/system/cpu/cpu{t}/cpu_capacity": "1024" if t < 2 else "446" for t in range(4)}
-    root = machine(tmp_path, {thread: (0, thread) for thread in range(4)}, capacities)
-    assert cut("type", range(4), root) == [(2, 3), (0, 1)]
+def by_thread(source: str, values: Sequence[int]) -> dict[str, str]:
+    return {f"sys/devices/system/cpu/cpu{thread}/{source}": f"{value}\n" for thread, value in enumerate(values)}
+
+
+PREFERRED = (196, 191, 186, 181)  # cores of one kind, which the firmware ranks
+CLOCKS = by_thread("cpufreq/cpuinfo_max_freq", [4_900_000, 3_500_000, 3_500_000, 4_900_000])
+KINDS: Mapping[str, tuple[dict[str, str], Sequence[str]]] = {
+    "Zen 5 and Zen 5c": (
+        by_thread("acpi_cppc/highest_perf", 2 * (*PREFERRED, 129, 127, 125, 123, 121, 119, 117, 115)),
+        ("0-3,12-15", "4-11,16-23"),
+    ),
+    "Zen 4 and Zen 4c by old firmware": (by_thread("acpi_cppc/highest_perf", [255] * 4) | CLOCKS, ("0,3", "1-2")),
+    "A720 in steps and A520": (by_thread("cpu_capacity", [1024, 279, 984, 905, 866, 279]), ("0,2-4", "1,5")),
+    "X4, A720 and A520": (by_thread("cpu_capacity", [330, 330, 830, 870, 1024]), ("0-1", "2-3", "4")),
+    "a value that a core lacks": (by_thread("acpi_cppc/highest_perf", [99, 9, 9]) | CLOCKS, ("0,3", "1-2")),
+    "a core of low power": (
+        {f"sys/devices/cpu_{kind}/cpus": cpus for kind, cpus in (("core", "0"), ("atom", "1"), ("lowpower", "2"))},
+        ("0", "1", "2"),
+    ),
+    "cores that are preferred": (by_thread("acpi_cppc/highest_perf", PREFERRED), ()),
+    "two clocks of one kind": (by_thread("cpufreq/cpuinfo_max_freq", [5_700_000, 5_500_000]), ()),
+}
+
+
+@pytest.mark.parametrize(("files", "slices"), KINDS.values(), ids=KINDS)
+def test_the_kinds_of_cores_are_what_the_kernel_tells(
+    tmp_path: Path, files: dict[str, str], slices: Sequence[str]
+) -> None:
+    write(tmp_path, files)
+    threads = [*listed(",".join(slices))] or [0, 1]
+    if slices:
+        assert [*map(ranges, cut("type", sorted(threads), tmp_path))] == [*slices]
+    else:
+        with pytest.raises(UsageError, match="the kernel names no kinds of core"):
+            cut("type", threads, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("how", "told"),
     [
         ("numa", "one NUMA node"),
-        ("type", "one kind of core"),
+        ("type", "names no kinds of core"),
         ("3", "has 2 cores"),
         ("1", "nothing to split by"),
         ("many", "nothing to split by"),

@@ -21,6 +21,7 @@ from mixmark.harness.capabilities.compare.solo import (
     compare,
     floor_between,
     measurements,
+    only_in,
     over,
     problem,
     ratio_between,
@@ -155,8 +156,10 @@ class MachineComparison:
         A result fails if a measurement is proven slower by more than `fraction`, or has no figure although the
         baseline has one, and if it is invalid.
         """
-        for machine in self.machines[1:]:
-            if machine.verdict.word == "invalid":
+        baseline, *others = self.machines
+        invalid = {machine.label for machine in others if machine.verdict.word == "invalid"}
+        for machine in others:
+            if machine.label in invalid:
                 yield True, f"{machine.label} is invalid: {machine.verdict.reason}"
             for test in self.verdicts[machine.label]:
                 if test.proven_slower(fraction):
@@ -164,7 +167,8 @@ class MachineComparison:
                 elif why := test.undecided(fraction):
                     yield False, f"{test.label} of {machine.label} is not decided: {why}"
         for missed in self.uncompared:
-            if missed.fails_gate is not None:
+            said = missed.label in invalid and missed.reason == only_in(baseline.label)
+            if missed.fails_gate is not None and not said:
                 what = "has no figure for" if missed.fails_gate else "could not be tested on"
                 yield missed.fails_gate, f"{missed.label} {what} {missed.about}: {missed.reason}"
 

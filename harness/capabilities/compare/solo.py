@@ -316,11 +316,15 @@ def _software(run: Run) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
+def only_in(label: str) -> Reason:
+    return f"only in {label}"
+
+
 def _compared(a: Runs | None, b: Runs | None, labels: tuple[str, str]) -> Comparison | Uncompared:
     if not a or not b:
         alone, label = (a, labels[0]) if a else (b or (), labels[1])
         fails = not problem(a, label) if a else None
-        return Uncompared(labels[1], label_of(alone), f"only in {label}", fails)
+        return Uncompared(labels[1], label_of(alone), only_in(label), fails)
     lacks, missing = problem(a, labels[0]), no_figure(b, labels[1])
     if missing and not lacks:
         return Uncompared(labels[1], label_of(a), missing, fails_gate=True)

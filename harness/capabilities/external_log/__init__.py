@@ -37,12 +37,15 @@ This meter was tested on real files and programs, never on a real analyser.
 
 from __future__ import annotations
 
+import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from mixmark.harness.capabilities.external_log import declared, lines
 from mixmark.harness.capabilities.external_log.declared import number_option
@@ -65,6 +68,7 @@ POLL_S = 0.05
 FIRST_LINES = 200  # in which a header may stand below a banner
 HEADER_S = 10.0  # in which a program must print its header
 HEAD = 8  # characters in which rows and headers differ
+TAIL = 20  # rows of the past; if not one of them can be read, no later one can
 
 
 @dataclass(frozen=True)
@@ -148,18 +152,20 @@ class Reader:
             raise Lost(f"{self.source.label}: {cause(error)}") from error
 
     def _begin(self, options: Mapping[str, str]) -> Format:
-        """Finds the format. Raises Lost or ValueError, also if a log changes its columns. Other wrong lines of the past
-        do not matter."""
+        """Finds the format. Raises Lost or ValueError, also if a log changes its columns, or none of its last rows can
+        be read. Other wrong lines of the past do not matter."""
         live = self.source.live
         deadline_s = time.monotonic() + (HEADER_S if live else 0.0)
         format: Format | None = None
         first: list[str] = []
+        last: deque[str] = deque(maxlen=TAIL)
         while (new := self.source.take()) or (format is None and time.monotonic() < deadline_s):
             for text in self._splitter.lines(new):
                 self._splitter.count += 1
                 if format is not None:
                     if isinstance(format, Table) and text[:HEAD] == first[-1][:HEAD]:
                         format.refuse_other_header(text)
+                    last.append(text)
                 elif len(first) < FIRST_LINES:
                     first.append(text)
                     format = recognised(text, options, live) or (bare_values(text, options) if live else None)
@@ -169,7 +175,24 @@ class Reader:
                 time.sleep(POLL_S)
         if format is None:
             raise ValueError(unknown(first))
+        if not live:
+            self._refuse_unreadable(format, last)
         return format
+
+    def _refuse_unreadable(self, format: Format, rows: Iterable[str]) -> None:
+        """Raises ValueError if there are rows and none of them has a reading that may be of the past."""
+        now_ns, problem = self._clocks.monotonic_ns(), ""
+        for text in rows:
+            try:
+                sample = self._reading(deepcopy(format), text, now_ns)
+            except (ValueError, OverflowError) as error:
+                problem = f"{lines.shown(text)} ({error})"
+                continue
+            if sample and not (wrong := lines.implausible(sample, None, sample.at_ns or 0, now_ns)):
+                return
+            problem = f"{lines.shown(text)} ({wrong})" if sample else problem
+        if problem:
+            raise ValueError(f"none of its last rows can be read, such as {problem}")
 
     def _samples(self, new: bytes) -> list[Sample]:
         """The readings of the lines that `new` completes. Raises Lost."""
@@ -196,7 +219,7 @@ class Reader:
     def _sample(self, text: str, now_ns: int) -> Sample | None:
         """The reading of a line. None for a header, a comment or an empty line. Raises Lost."""
         try:
-            sample = self._reading(text, now_ns)
+            sample = self._reading(self.format, text, now_ns)
         except (ValueError, OverflowError) as error:
             raise Lost(f"line {self._splitter.count} is torn or wrong: {lines.shown(text)} ({error})") from error
         if sample is None:
@@ -206,12 +229,11 @@ class Reader:
         self._last = sample
         return sample
 
-    def _reading(self, text: str, now_ns: int) -> Sample | None:
+    def _reading(self, format: Format, text: str, now_ns: int) -> Sample | None:
         """The reading of a line in watts or joules, on the clock of the run. Raises ValueError or OverflowError.
 
         now_ns: its time of arrival, which counts if it has no timestamp.
         """
-        format = self.format
         found = format.reading(text)
         if found is None:
             return None
@@ -239,8 +261,17 @@ def _refuse_contradictions(options: Mapping[str, str]) -> None:
 
 
 def _zone(options: Mapping[str, str]) -> tzinfo | None:
-    name = options.get("timezone")
+    """UTC and offsets need no database of time zones, which small images lack."""
+    name = options.get("timezone", "").strip()
+    if not name:
+        return None
+    if name.upper() in ("UTC", "Z", "GMT"):
+        return UTC
+    if re.fullmatch(r"[+-]\d\d:?\d\d", name):
+        return datetime.fromisoformat(f"2000-01-01T00:00{name}").tzinfo
     try:
-        return ZoneInfo(name) if name else None
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UsageError(f"there is no time zone {name!r}", hint="name it as in Europe/Berlin, or UTC") from error
+        if not available_timezones():
+            raise UsageError("this system has no time zones", "pip install tzdata, or give UTC or +01:00") from error
+        raise UsageError(f"there is no time zone {name!r}", "name it as in Europe/Berlin, +01:00 or UTC") from error

@@ -19,6 +19,11 @@ AHEAD_NS = 100_000_000  # if a timestamp is further in the future, the clocks di
 BEHIND_NS = 10_000_000_000  # if a line arrives later after its timestamp, the clocks disagree or its writer buffers
 CLOCKS = "the clocks disagree (NTP, timezone, late_s)"
 NO_DATE = "its time has no date: let its tool write one, as xpu-smi dump --date and nvidia-smi dmon -o DT do"
+NO_EPOCH = (
+    "a time since the begin of the log, a day number of a spreadsheet, or a date that needs time_format: let its tool "
+    "write dates with the time of day"
+)
+YEARS_NS = range(946_684_800_000_000_000, 4_102_444_800_000_000_000)  # 2000 to 2099
 LONGEST_LINE = 1 << 18  # bytes; a table of several thousand columns fits
 
 
@@ -63,15 +68,21 @@ def number(text: str, unit: str) -> float:
 def epoch_ns(text: str, zone: tzinfo | None, time_format: str | None = None) -> int:
     """A timestamp in nanoseconds since 1970, from ISO 8601, `time_format`, or seconds, milliseconds, microseconds or
     nanoseconds since 1970. Raises ValueError."""
-    if time_format is None and re.fullmatch(r"\d+(\.\d*)?", text):
+    if time_format is None and re.fullmatch(r"-?\d+(\.\d*)?", text):
         digits = len(text.partition(".")[0].lstrip("0"))
         for most, power in DIGITS_PER_SECOND:
-            if digits <= most:
-                return int(Decimal(text) * 10 ** (9 - power))
-        raise ValueError(f"{text} is no time since 1970")
+            at_ns = int(Decimal(text) * 10 ** (9 - power))
+            if digits <= most and at_ns in YEARS_NS:
+                return at_ns
+        raise ValueError(f"{text} is no time since 1970, but {NO_EPOCH}")
     if time_format is None and re.fullmatch(r"\d\d?:\d\d.*", text):
         raise ValueError(NO_DATE)
-    moment = datetime.strptime(text, time_format) if time_format else datetime.fromisoformat(text)
+    if time_format is None and re.fullmatch(r"\d{4}[-/.]\d\d[-/.]\d\d", text):
+        raise ValueError("its time is a date alone: let its tool write the time of day, too")
+    try:
+        moment = datetime.strptime(text, time_format) if time_format else datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!a} is no time as {time_format or 'ISO 8601 has it: add time_format'}") from None
     if moment.year == 1900:  # the format has no year
         raise ValueError(NO_DATE)
     if moment.tzinfo is None and zone is None:

@@ -1,9 +1,9 @@
 """Reads power and energy sensors of boards and cards from Linux's hwmon.
 
 The files are /sys/class/hwmon/*/energy*_input and power*_average or _input. Drivers seldom document what a sensor
-covers, so the meter uses only these sensors without a declaration: the energy of an Intel card (i915, xe), the sockets
-of NVIDIA Grace, and a board's only ACPI power meter. It lists all other sensors, and uses them if mixmark.toml declares
-them:
+covers, so the meter uses only these sensors without a declaration: the energy of an Intel card (i915, xe), the power of
+an AMD NPU (amdxdna), the sockets of NVIDIA Grace, and a board's only ACPI power meter. It lists all other sensors, and
+uses them if mixmark.toml declares them:
 
     [meter.hwmon]
     "corsairpsu/power1" = "node"                # chip/channel = what it covers
@@ -23,13 +23,17 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
-from mixmark.harness.meters.common import absent, all_ids, domain_of, gpu_ids, host_ids, read_integer
+from mixmark.harness.meters.common import absent, all_ids, domain_of, host_ids, read_integer
 
 ROOT = Path("/")
 SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"
 FILE = re.compile(r"(energy|power)(\d+)_(input|average)")
 KEY = re.compile(r"[A-Za-z0-9_.-]+/(energy|power)\d+")
-INTEL = ("xe", "i915")
+CARDS = (
+    ("Intel card", ("xe", "i915"), "energy", ("gpu:xpu", "gpu:GPU-8680")),  # Intel's vendor id
+    ("AMD NPU", ("amdxdna",), "power", ("npu:vitisai",)),
+)
+"""What has sensors of its own: its name, its chips, the quantity that they count, how the ids of its devices begin."""
 GRACE = re.compile(r"Grace Power Socket \d+")
 OF_GRACE = re.compile(r"(Module|Grace|CPU|SysIO) Power Socket \d+")
 MS = 1_000_000
@@ -77,11 +81,16 @@ class Hwmon:
         sensors = [*_sensors(self._folder)]
         if not sensors:
             yield absent("hwmon", "/sys/class/hwmon has no sensor of power or energy")
-        cpus, gpus = host_ids(devices), gpu_ids(devices)
-        everything = all_ids(devices)
-        chosen = [*self._chosen(sensors, everything)]
+        cpus, everything = host_ids(devices), all_ids(devices)
+        keys = [sensor.key for sensor in sensors]
+        for key in self._options:
+            if not (count := keys.count(key)):
+                yield absent(key, f"there is no such sensor; there is {', '.join(sorted({*keys})) or 'none'}")
+            elif count > 1:
+                yield absent(key, f"{count} sensors have this name")
         rest = [sensor for sensor in sensors if sensor.key not in self._options]
-        chosen += [*_intel(rest, gpus), *_grace(rest, cpus), *_power_meters(rest, everything)]
+        chosen = [*self._declared(sensors, keys, everything), *_cards(rest, everything), *_grace(rest, cpus)]
+        chosen += [*_power_meters(rest, everything), *_others(rest)]
         for sensor, domain in chosen:
             if isinstance(domain, Absent):
                 yield domain
@@ -99,36 +108,36 @@ class Hwmon:
     def read(self, domain: Domain) -> Sequence[Sample]:
         return (Sample(read_integer(self._files[domain.id]) / 1e6),)
 
-    def _chosen(
-        self, sensors: Sequence[Sensor], everything: tuple[str, ...]
+    def _declared(
+        self, sensors: Sequence[Sensor], keys: Sequence[str], everything: tuple[str, ...]
     ) -> Iterator[tuple[Sensor, Domain | Absent]]:
-        """The sensors that the options declare, and an absence for each sensor with unknown coverage."""
+        """The sensors that the options declare by a name that no other has."""
         for sensor in sensors:
-            declared = self._options.get(sensor.key)
-            twins = sum(candidate.key == sensor.key for candidate in sensors)
-            if declared is None:
-                if sensor.chip not in (*INTEL, "power_meter"):
-                    yield sensor, _unknown(sensor, "its coverage is not known")
-            elif twins > 1:
-                yield sensor, absent(sensor.key, f"{twins} sensors have this name")
-            else:
-                covers = tuple(declared.replace(" ", "").split(","))
+            if sensor.key in self._options and keys.count(sensor.key) == 1:
+                covers = tuple(self._options[sensor.key].replace(" ", "").split(","))
                 yield sensor, _domain(sensor, everything if covers == ("node",) else covers, node="node" in covers)
 
 
-def _intel(sensors: Sequence[Sensor], gpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
-    """Intel cards; a card contains its package. A sensor is matched with a device only if there is one card and one
+def _others(sensors: Sequence[Sensor]) -> Iterator[tuple[Sensor, Absent]]:
+    """An absence for each sensor of a chip of which nothing is known."""
+    known = {"power_meter", *(chip for _, chips, _, _ in CARDS for chip in chips)}
+    yield from ((each, _unknown(each, "its coverage is not known")) for each in sensors if each.chip not in known)
+
+
+def _cards(sensors: Sequence[Sensor], ids: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:
+    """Cards and NPUs; a card contains its package. A sensor is matched with a device only if there is one card and one
     device."""
-    energies = [sensor for sensor in sensors if sensor.chip in INTEL and sensor.channel.startswith("energy")]
-    cards = {sensor.file.parent for sensor in energies}
-    xpus = [gpu for gpu in gpus if gpu.startswith(("gpu:xpu", "gpu:GPU-8680"))]  # Intel's vendor id
-    card = next((sensor for sensor in energies if sensor.label == "card"), None)
-    for sensor in energies:
-        if len(cards) != 1 or len(xpus) != 1:
-            several = f"{counted(len(cards), 'Intel card')} and {counted(len(xpus), 'device')}"
-            yield sensor, _unknown(sensor, f"{several}: their correspondence is not known")
-        elif sensor.label in ("card", "pkg", ""):
-            yield sensor, _domain(sensor, (xpus[0],), parent=card.id if card and sensor != card else None)
+    for name, chips, quantity, begins in CARDS:
+        own = [sensor for sensor in sensors if sensor.chip in chips and sensor.channel.startswith(quantity)]
+        cards = {sensor.file.parent for sensor in own}
+        known = [id for id in ids if id.startswith(begins)]
+        card = next((sensor for sensor in own if sensor.label == "card"), None)
+        for sensor in own:
+            if len(cards) != 1 or len(known) != 1:
+                several = f"{counted(len(cards), name)} and {counted(len(known), 'device')}"
+                yield sensor, _unknown(sensor, f"{several}: their correspondence is not known")
+            elif sensor.label in ("card", "pkg", "") or quantity == "power":
+                yield sensor, _domain(sensor, (known[0],), parent=card.id if card and sensor != card else None)
 
 
 def _grace(sensors: Sequence[Sensor], cpus: Sequence[str]) -> Iterator[tuple[Sensor, Domain | Absent]]:

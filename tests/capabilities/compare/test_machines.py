@@ -309,6 +309,9 @@ def test_a_result_that_is_invalid_fails_the_gate() -> None:
     records = tuple(each.model_copy(update=crashed) if each.scenario == "mixed" else each for each in good.records)
     fails, line = next(beside(good, good.model_copy(update={"records": records})).gate(0.5))
     assert fails and line.startswith("B is invalid: ")
+    lacking = tuple(each for each in good.records if not (each.route.suite == "llm" and each.scenario == "offline"))
+    failing = [line for fails, line in beside(good, good.model_copy(update={"records": lacking})).gate(0.5) if fails]
+    assert [line[:46] for line in failing] == ["B is invalid: mixed.1: the plan has llm on gpu"], "and no line for each"
 
 
 @pytest.mark.parametrize(

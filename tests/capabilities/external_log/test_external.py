@@ -6,7 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -47,8 +49,8 @@ def opened(options: Mapping[str, str], clocks: Clocks | None = None) -> tuple[Ex
     return meter, domain
 
 
-def refused(options: Mapping[str, str]) -> str:
-    (absent,) = External(options).domains([CPU])
+def refused(options: Mapping[str, str], clocks: Clocks | None = None) -> str:
+    (absent,) = External(options, clocks).domains([CPU])
     assert isinstance(absent, Absent)
     return absent.reason
 
@@ -75,6 +77,16 @@ def fate(meter: External, domain: Domain) -> str:
             return str(lost)
         time.sleep(0.01)
     raise AssertionError("it was never lost")
+
+
+@pytest.fixture
+def no_zones(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither the system's database of time zones nor the package tzdata."""
+    monkeypatch.setitem(sys.modules, "tzdata", None)
+    zoneinfo.reset_tzpath([])
+    zoneinfo.ZoneInfo.clear_cache()
+    yield
+    zoneinfo.reset_tzpath()
 
 
 class TestLog:
@@ -251,6 +263,41 @@ class TestLog:
         else:
             opened({"path": str(log)})
 
+    @pytest.mark.parametrize(
+        ("times", "says"),
+        [
+            (["12.5", "13.5"], "13.5 is no time since 1970, but a time since the begin of the log, a day number"),
+            (["12500", "13500"], "a time since the begin of the log"),
+            (["45988.980", "45988.981"], "a day number of a spreadsheet"),
+            (["2461007.87", "-3"], "-3 is no time since 1970"),  # a Julian day
+            (["20251009085320"], "or a date that needs time_format"),
+            (["638956000000000000"], "is no time since 1970"),  # ticks of .NET
+            (["2025-10-09", "2025-10-09"], "its time is a date alone"),
+            (["2025/10/09"], "its time is a date alone"),
+            (["08:53:20"], "its time has no date"),
+            (["Thu Oct  9 08:53:20 2025"], "is no time as ISO 8601 has it: add time_format"),
+            (["2025-10-09 08:53:20"], "its timestamp has no zone"),
+            (["2025-10-09 10:53:21Z"], "7201.0 s in the future"),
+            (["12.5", "1759999000"], None),
+            (["nonsense"] * 30 + ["1759999000"] + ["nonsense"] * 9, None),
+        ],
+    )
+    def test_a_log_none_of_whose_last_rows_can_be_read_is_refused_when_it_opens(
+        self, log: Path, times: list[str], says: str | None
+    ) -> None:
+        append(log, "".join(f"{at},99\n" for at in times))
+        if says is None:
+            opened({"path": str(log)}, Hands().clocks)
+        else:
+            assert says in refused({"path": str(log)}, Hands().clocks)
+
+    @pytest.mark.parametrize("zone", ["UTC", "utc", "Z", "+02:00", "-0530"])
+    def test_no_database_is_needed_for_utc_and_offsets(self, log: Path, zone: str, no_zones: None) -> None:
+        hours = {"+02:00": 2, "-0530": -5.5}.get(zone, 0)
+        meter, domain = opened({"path": str(log), "timezone": zone}, Hands().clocks)
+        append(log, f"{datetime.fromtimestamp(1_760_000_000 + 3600 * hours, UTC):%Y-%m-%d %H:%M:%S},7\n")
+        assert meter.read(domain) == [Sample(7, 1000 * SECOND)]
+
     def test_timestamps_without_a_zone_need_the_option(self, log: Path) -> None:
         log.write_text("timestamp,kilowatt hours\n")
         meter, domain = opened({"path": str(log), "timezone": "Europe/Berlin"}, Hands().clocks)
@@ -388,6 +435,13 @@ def test_the_boundary_devices_needs_their_ids(tmp_path: Path) -> None:
 def test_options_that_mean_nothing_are_misuse(options: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         External(options)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Etc/GMT+1"])
+def test_without_a_database_of_time_zones_the_remedy_is_one(zone: str, no_zones: None) -> None:
+    with pytest.raises(UsageError, match="this system has no time zones") as refused:
+        External({"path": "a", "timezone": zone})
+    assert "tzdata" in refused.value.hint
 
 
 def append(path: Path, text: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from mixmark.harness.capabilities.sensors.hwmon import Hwmon
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from tests.machine.test_counters import write
 
@@ -51,6 +53,19 @@ def test_an_intel_card_holds_its_package(tmp_path: Path) -> None:
     assert (card.quantity, card.method, card.boundary) == ("energy", "counter", "devices")
     assert [sample.value for sample in meter.read(card)] == [5.0]
     assert not absent
+
+
+@pytest.mark.parametrize(("npus", "chips", "covers"), [(1, 1, "npu:vitisai0"), (0, 1, ""), (2, 1, ""), (1, 2, "")])
+def test_an_amd_npu_has_its_own_power(tmp_path: Path, npus: int, chips: int, covers: str) -> None:
+    for number in range(chips):
+        chip(tmp_path, number, "amdxdna", power1_input="1850000", power1_label="NPU_power", temp1_input="43000")
+    devices = (Device(id=f"npu:vitisai{at}", kind="npu", memory_pool="host") for at in range(npus))
+    meter, domains, absent = found(tmp_path, CPU, *devices)
+    assert [each.covers for each in domains.values()] == ([(covers,)] if covers else [])
+    assert [meter.read(each)[0].value for each in domains.values()] == [1.85] * len(domains)
+    assert f"{counted(chips, 'AMD NPU')} and {counted(npus, 'device')}: " in absent.get(
+        "amdxdna/power1 NPU_power", "1 AMD NPU and 1 device: "
+    )
 
 
 def test_of_two_intel_cards_nobody_says_which_is_which(tmp_path: Path) -> None:
@@ -120,11 +135,23 @@ def test_a_mean_is_taken_before_an_instant(tmp_path: Path) -> None:
     assert [sample.value for sample in meter.read(rail)] == [2.0]
 
 
-def test_two_sensors_of_one_name_cannot_be_chosen(tmp_path: Path) -> None:
-    for number in (0, 1):
-        chip(tmp_path, number, "ina226", power1_input="1000000")
-    _, domains, absent = found(tmp_path, options={"ina226/power1": "cpu:0"})
-    assert not domains and absent == {"ina226/power1": "2 sensors have this name"}
+@pytest.mark.parametrize(
+    ("chips", "key", "reason"),
+    [
+        (("ina226",), "ina227/power1", "there is no such sensor; there is ina226/power1"),
+        (("ina226", "xe"), "ina226/power2", "there is no such sensor; there is ina226/power1, xe/power1"),
+        ((), "corsairpsu/power1", "there is no such sensor; there is none"),  # its driver is not loaded
+        (("ina226",), "ina226/energy1", "there is no such sensor; there is ina226/power1"),
+        (("ina226", "ina226"), "ina226/power1", "2 sensors have this name"),
+    ],
+)
+def test_a_declaration_of_no_sensor_or_of_two_is_an_absence(
+    tmp_path: Path, chips: Sequence[str], key: str, reason: str
+) -> None:
+    for number, name in enumerate(chips):
+        chip(tmp_path, number, name, power1_input="1000000")
+    _, domains, absent = found(tmp_path, options={key: "cpu:0"})
+    assert not domains and absent[key] == reason
 
 
 def test_a_sensor_that_goes_away_is_an_error_and_not_a_zero(tmp_path: Path) -> None:
