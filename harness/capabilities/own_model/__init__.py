@@ -27,6 +27,7 @@ from mixmark.suites.weights import generator
 if TYPE_CHECKING:
     from torch import nn
 
+    from mixmark.harness.capabilities.own_model.measuring import Compared
     from mixmark.harness.capabilities.own_model.model import Model
     from mixmark.harness.capabilities.own_model.samples import Samples
 
@@ -93,7 +94,7 @@ class OnnxFile(Suite):
         if not all(size > 0 for size in sizes.values()):
             raise UsageError("--dim gives a size that is no whole number above 0", hint="give it as --dim NAME=8")
         found = model.load(Path(self.options["file"]), sizes, {name: array.shape for name, array in arrays.items()})
-        return found, samples.Samples(found.inputs, found.types, arrays, self._of("range"))
+        return found, samples.Samples(found, arrays, self._of("range"))
 
     @property
     def config(self) -> Mapping[str, Value]:
@@ -106,18 +107,14 @@ class OnnxFile(Suite):
         from onnx import helper
 
         model, _ = self._read
-        floats = ("float16", "float32", "float64")
-        kinds = {
-            each.name: str(helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type))
-            for each in model.proto.graph.output
-        }
-        outputs = {name: Spec(("any",), "float" if kind in floats else kind) for name, kind in kinds.items()}
+        outputs = {}
+        for each in model.proto.graph.output:
+            kind = helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
+            outputs[each.name] = Spec(("any",), "float" if kind.kind == "f" else str(kind))
         return {GRAPH: Graph(model.inputs, {}, outputs, self._no_module, model.proto.SerializeToString)}
 
     def _no_module(self) -> nn.Module:
-        raise Unsupported(
-            "the model is an ONNX file, and has no PyTorch module", hint="run it by onnxruntime or openvino"
-        )
+        raise Unsupported("the model is an ONNX file, and has no PyTorch module", "run it by onnxruntime or openvino")
 
     def feeds(self, batch: int, seed: int) -> Feeds:
         if batch != 1 and "offline" not in self.scenarios:
@@ -128,34 +125,27 @@ class OnnxFile(Suite):
     def units(self, batch: int) -> int:
         return batch
 
-    @property
-    def _compared(self) -> list[tuple[int, int]]:
-        """The compared outputs by their places, each with the values of a unit."""
-        pairs = (each.split("=") for each in self.options.get("outputs", "").split())
-        return [(int(at), int(size)) for at, size in pairs]
+    @cached_property
+    def _compared(self) -> Compared:
+        from mixmark.harness.capabilities.own_model.measuring import Compared
+
+        pairs = (each.split("=") for each in self.options["outputs"].split())
+        return Compared({int(at): int(size) for at, size in pairs}, [*map(float, self.options["scales"].split())])
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         """One yield: for each unit a row of the compared outputs."""
-        from mixmark.harness.capabilities.own_model.measuring import row_of
-
-        model, _ = self._read
-        outputs = session.run(GRAPH, *(session.put(feed[name]) for name in model.inputs))
-        yield row_of([session.get(outputs[at]) for at, _ in self._compared], self._batch(feed))
+        outputs = session.run(GRAPH, *(session.put(feed[name]) for name in self._read[0].inputs))
+        yield self._compared.rows({at: session.get(outputs[at]) for at in self._compared.sizes}, self._batch(feed))
 
     def _batch(self, feed: Feed) -> int:
-        model, _ = self._read
-        sizes = [
-            len(feed[name]) for name, spec in model.inputs.items() if spec.shape and isinstance(spec.shape[0], str)
-        ]
-        return sizes[0] if sizes else 1
+        stacked = self._read[0].stacked
+        return len(feed[stacked[0]]) if stacked else 1
 
     def gate(self, precision: str) -> Gate | None:
         at_most = self.options.get(f"gate for {precision if precision == 'fp32' else '16 bits'}")
-        return (
-            Gate(metric=METRIC, at_most=float(at_most), samples=4)
-            if at_most and BITS_PER_WEIGHT[precision] >= 16
-            else None
-        )
+        if not at_most or BITS_PER_WEIGHT[precision] < 16:
+            return None
+        return Gate(metric=METRIC, at_most=float(at_most), samples=4)
 
     def reference(self) -> Suite:
         return self
@@ -168,21 +158,17 @@ class OnnxFile(Suite):
 
     def referenced(self, running: Any, feed: Feed) -> Array:
         """The reference's row of each unit."""
-        from mixmark.harness.capabilities.own_model.measuring import outputs_of, row_of
+        from mixmark.harness.capabilities.own_model.measuring import outputs_of
 
-        outputs = outputs_of(running, {name: feed[name] for name in self._read[0].inputs})
-        return row_of([outputs[at] for at, _ in self._compared], self._batch(feed))
+        given = {name: feed[name] for name in self._read[0].inputs}
+        return self._compared.rows(outputs_of(running, given), self._batch(feed))
 
     def quality(self, output: Array, reference: Array) -> float:
         """The largest error of a compared output of a unit."""
-        from mixmark.harness.capabilities.own_model.measuring import errors
-
-        widths = [size for _, size in self._compared]
-        scales = [float(each) for each in self.options["scales"].split()]
         if not len(output):
             raise WrongOutput("there is no unit")
-        check_output(output, (len(output), sum(widths)))
-        return max(max(errors(a, b, widths, scales)) for a, b in zip(output, reference, strict=True))
+        check_output(output, (len(output), sum(self._compared.sizes.values())))
+        return self._compared.error(output, reference)
 
     def costs(self, precision: str, batch: int) -> Sequence[Cost]:
         """None if some of the work is not known."""
@@ -197,16 +183,9 @@ class OnnxFile(Suite):
         from mixmark.harness.capabilities.own_model import measuring
 
         model, samples = self._read
-        random = [generator("own model", "gate", nonce) for nonce in range(measuring.FEEDS)]
-        feeds = [samples.draw(each, 1) for each in random]
-        pair = None
-        if model.batched:
-            stacked = {name for name, spec in model.inputs.items() if spec.shape[:1] == ("batch",)}
-            pair = {
-                name: np.concatenate([feeds[0][name], feeds[1][name]]) if name in stacked else feeds[0][name]
-                for name in model.inputs
-            }
-        facts = measuring.measured(model, feeds, pair, described=not samples.undescribed)
+        feeds = [samples.draw(generator("own model", "gate", nonce), 1) for nonce in range(measuring.FEEDS)]
+        pair = {name: np.concatenate([each[name] for each in feeds[:2]]) for name in model.stacked}
+        facts = measuring.measured(model, feeds, pair and {**feeds[0], **pair}, samples.described)
         given = {name: text for name, text in self.options.items() if name.startswith(("dim.", "range."))}
         if "inputs" in self.options:
             given["samples"] = f"{samples.count}, sha256 {_sha256(self.options['inputs'])}"

@@ -117,10 +117,10 @@ def test_bodies_are_rounded_and_their_work_is_not_known(tmp_path: Path) -> None:
     assert found.scenarios == ("single-stream", "server")
     plain = onnx.load(file)
     rounded = measuring.rounded(plain, 8)
-    feed = {"x": SAMPLES[:1], "c": np.array(True)}
+    feed = {"x": measuring.round_to(SAMPLES[:1], 8), "c": np.array(True)}
     (exact,), (coarse,) = (measuring.outputs_of(model.session(each), feed) for each in (plain, rounded))
-    by_hand = measuring.round_to(measuring.round_to(SAMPLES[:1], 8) @ measuring.round_to(WEIGHT, 8), 8)
-    assert np.array_equal(coarse, by_hand) or measuring.rms(coarse, exact) > 1e-4
+    by_hand = measuring.round_to(feed["x"] @ measuring.round_to(WEIGHT, 8), 8)
+    assert np.array_equal(coarse, by_hand) and not np.array_equal(coarse, exact)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,20 @@ def test_without_a_gate_the_reason_is_a_fact(
     facts = measured({"file": str(file), **given}).options
     assert facts.get("no gate") == why
     assert ("gate for 16 bits" in facts) == (OnnxFile("smoke", facts).gate("bf16") is not None) == (why is None)
+
+
+def test_a_gate_is_never_so_wide_that_a_quarter_of_other_feeds_pass(linear: dict[str, str]) -> None:
+    """Half of the samples are nearly one input; their outputs differ less than 16 bits move them."""
+    np.savez(linear["inputs"], x=np.where(np.arange(20)[:, None] < 10, SAMPLES[0] + SAMPLES / 1e4, SAMPLES))
+    facts = measured(linear).options
+    assert "gate for fp32" in facts and facts["no gate for 16 bits"].startswith("rounding moves outputs by 0.0")
+
+
+def test_a_model_whose_batch_does_not_run_takes_one_sample_at_a_time(linear: dict[str, str]) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "one"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
+    weights = {"w": WEIGHT, "one": np.array([1, 8])}
+    written(Path(linear["file"]), nodes, {"x": ["n", 8]}, weights=weights)
+    assert measured(linear).scenarios == ("single-stream", "server")
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.int8, np.uint8, np.bool_, np.float16])
@@ -181,10 +195,10 @@ def piped(given: dict[str, str]) -> None:
 
 BAD: Mapping[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "no file": (lambda given: given.update(file=f"{given['file']}.no"), "cannot be read"),
-    "no onnx": (lambda given: Path(given["file"]).write_bytes(b"not a model"), "is no ONNX file"),
+    "no onnx": (lambda given: Path(given["file"]).write_bytes(b"not a model"), "cannot be read as ONNX"),
     "pipe": (piped, "not a regular file"),
     "device": (lambda given: given.update(inputs="/dev/zero"), "not a regular file"),
-    "empty": (lambda given: Path(given["file"]).write_bytes(b""), "is no ONNX file"),
+    "empty": (lambda given: Path(given["file"]).write_bytes(b""), "cannot be read as ONNX"),
     "operator": (
         lambda given: written(Path(given["file"]), [helper.make_node("Acme", ["x", "w"], ["y"])], {"x": [1, 8]}),
         "does not load",
