@@ -13,17 +13,9 @@ import onnx
 import pytest
 
 from mixmark.harness.adapters import devices as adapter_devices
-from mixmark.harness.adapters.onnxruntime import OnnxRuntime, OnnxSession, convert, elsewhere, session_options
+from mixmark.harness.adapters.onnxruntime import OnnxRuntime, OnnxSession, convert, devices, elsewhere, session_options
 from mixmark.harness.adapters.onnxruntime import devices as onnxruntime_devices
 from mixmark.harness.adapters.onnxruntime.convert import replace
-from mixmark.harness.adapters.onnxruntime.devices import (
-    CPU,
-    CUDA,
-    OPENVINO,
-    ProviderDevice,
-    import_runtime,
-    provider_options,
-)
 from mixmark.harness.adapters.onnxruntime.files import Files
 from mixmark.harness.contracts.errors import MixmarkError, PluginError, UsageError
 from mixmark.harness.contracts.protocols import Array, GraphRunner, Suite, Use
@@ -121,7 +113,7 @@ def test_the_graphs_of_accelerators_keep_the_gate_in_fp16(made: Callable[[Any, A
     folder = tmp_path if suite.name == "llm" else None  # as on accelerators
     if folder:
         convert.writer(suite, 16, half=True)(folder)
-    session = OnnxSession(suite, ProviderDevice(CPU_0, CPU), 2, folder, {}, half=True)
+    session = OnnxSession(suite, devices.ProviderDevice(CPU_0, devices.CPU), 2, folder, {}, half=True)
     runner = GraphRunner(suite, session, concurrency=1, facts={})
     assert judged(runner, suite, suite.feeds(1, seed=1)(0)) < at_most(suite, "fp16")
     ports = [port for each in session._sessions.values() for port in (*each.get_inputs(), *each.get_outputs())]
@@ -141,7 +133,11 @@ def test_a_split_into_many_parts_becomes_slices() -> None:
     convert.sliced(model, 2)
     assert [node.op_type for node in model.graph.node] == ["Slice"] * 3
     x = np.arange(12, dtype=np.float32).reshape(2, 6)
-    parts = import_runtime().InferenceSession(model.SerializeToString(), session_options(1), [CPU]).run(None, {"x": x})
+    parts = (
+        devices.import_runtime()
+        .InferenceSession(model.SerializeToString(), session_options(1), [devices.CPU])
+        .run(None, {"x": x})
+    )
     for part, expected in zip(parts, np.split(x, [1, 3], axis=1), strict=True):
         np.testing.assert_array_equal(part, expected)
 
@@ -235,13 +231,13 @@ def test_a_provider_keeps_its_engines_in_the_model_cache(
     import onnxruntime
 
     monkeypatch.setenv("MIXMARK_CACHE", str(tmp_path))
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [provider, CPU])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [provider, devices.CPU])
     given: list[dict[str, str]] = []
     real = onnxruntime.InferenceSession
 
     def session(model: object, options: object, providers: list[Any]) -> object:
         given.append(providers[0][1])
-        return real(model, options, [CPU])
+        return real(model, options, [devices.CPU])
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", session)
     adapter = OnnxRuntime({"provider.own": "1"})
@@ -264,23 +260,23 @@ def test_a_provider_computes_fp32_in_no_fewer_bits_and_an_npu_offers_what_it_com
     import onnxruntime
 
     named = ("QNNExecutionProvider", "VitisAIExecutionProvider", "DmlExecutionProvider")
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*named, CPU])
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [*named, devices.CPU])
     offered = {device.id: device.precisions for device in OnnxRuntime({}).discover() if device.id != "cpu:0"}
     assert {"npu:qnn": ("fp16",), "npu:vitisai": ("bf16",), "gpu:dml": ("fp16", "fp32")}.items() <= offered.items()
-    gpu = ProviderDevice(Device(id="gpu:a", kind="gpu", memory_pool="a", precisions=("fp32",)), CUDA)
-    assert provider_options(gpu, {}, False) == {"use_tf32": "0"}
-    assert provider_options(gpu, {"use_tf32": "1"}, False) == {"use_tf32": "1"}, "what its owner sets stays"
+    gpu = devices.ProviderDevice(Device(id="gpu:a", kind="gpu", memory_pool="a", precisions=("fp32",)), devices.CUDA)
+    assert devices.provider_options(gpu, {}, False) == {"use_tf32": "0"}
+    assert devices.provider_options(gpu, {"use_tf32": "1"}, False) == {"use_tf32": "1"}, "what its owner sets stays"
 
 
 def test_settings_of_openvinos_plug_in_are_completed() -> None:
     npu = Device(id="npu:openvino0", kind="npu", memory_pool="a", precisions=("fp16",))
-    place = ProviderDevice(npu, OPENVINO, SimpleNamespace(ep_metadata={"ov_device": "NPU"}))
+    place = devices.ProviderDevice(npu, devices.OPENVINO, SimpleNamespace(ep_metadata={"ov_device": "NPU"}))
     given = {"load_config": '{"NPU": {"PERFORMANCE_HINT": "LATENCY"}}'}
-    settings = json.loads(provider_options(place, given, True, Path("kept"))["load_config"])
+    settings = json.loads(devices.provider_options(place, given, True, Path("kept"))["load_config"])
     assert settings == {"NPU": {"INFERENCE_PRECISION_HINT": "f16", "CACHE_DIR": "kept", "PERFORMANCE_HINT": "LATENCY"}}
     for wrong in ("LATENCY", "[1]", '{"NPU": 1}'):
         with pytest.raises(UsageError, match="load_config"):
-            provider_options(place, {"load_config": wrong}, True)
+            devices.provider_options(place, {"load_config": wrong}, True)
 
 
 def test_openvinos_plug_in_computes_what_the_cpu_computes_and_keeps_its_engines(

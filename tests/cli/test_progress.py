@@ -12,20 +12,7 @@ from rich.console import Console
 
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.cli.progress import Progress
-from mixmark.harness.contracts.schema import (
-    HOST_POOL,
-    Audit,
-    Device,
-    Failure,
-    Gate,
-    Phase,
-    Placement,
-    Precision,
-    Record,
-    Result,
-    Share,
-    Task,
-)
+from mixmark.harness.contracts import schema
 from mixmark.harness.judge.findings import found
 from mixmark.harness.measure.benchmark import Audited, AuditStarted, Planned, Recorded
 from mixmark.harness.measure.executor import PhaseStarted, StageStarted
@@ -35,10 +22,10 @@ from mixmark.harness.plan import phases as plan
 from tests.golden.sample import SUITES, closed_loop, record, system
 
 S = 1_000_000_000
-PENDING = Audit(gate=Gate(metric="error", at_most=1.0), finished=1, feeds=(0,))
+PENDING = schema.Audit(gate=schema.Gate(metric="error", at_most=1.0), finished=1, feeds=(0,))
 UNITS = {"llm": "token", "diffusion": "image", "dlrm": "sample", "resnet50": "image", "probe": "kernel"}
-FAILED = Failure(kind="crashed", message="the worker was killed by SIGSEGV while loading")
-PLACEMENT = Placement(
+FAILED = schema.Failure(kind="crashed", message="the worker was killed by SIGSEGV while loading")
+PLACEMENT = schema.Placement(
     objective="throughput",
     rates=(),
     fractions={},
@@ -50,13 +37,13 @@ PLACEMENT = Placement(
 )
 
 
-def header(precision: Precision = "bf16") -> Result:
+def header(precision: schema.Precision = "bf16") -> schema.Result:
     """A new run of the four suites on a processor, and of their mix."""
     workloads = [plan.Workload(name, "1", ("offline",)) for name in UNITS if name != "probe"]
-    cpu = Device(id="cpu:0", kind="cpu", memory_pool=HOST_POOL, precisions=(precision,))
+    cpu = schema.Device(id="cpu:0", kind="cpu", memory_pool=schema.HOST_POOL, precisions=(precision,))
     probe = plan.Workload("probe", "1", ("probe",))
     targets = [plan.Target(cpu, "torch", {})]
-    return Result(
+    return schema.Result(
         created_utc="2026-11-22T04:13:00+00:00",
         tier="edge",
         preset="quick",
@@ -70,7 +57,7 @@ def header(precision: Precision = "bf16") -> Result:
     )
 
 
-def made(share: Share, phase: str, error: Failure | None = None) -> Record:
+def made(share: schema.Share, phase: str, error: schema.Failure | None = None) -> schema.Record:
     """The record of a share: a failure, or a thousand units a second whose outputs are to be compared."""
     done = None if error else closed_loop([[S // 1000]])
     suite = share.route.suite
@@ -97,7 +84,7 @@ class Player:
         width: int = 80,
         slowness: float = 1.0,
         metered: bool = False,
-        of: Result | None = None,
+        of: schema.Result | None = None,
     ) -> None:
         self.header = of or header()
         self.now_s = 0.0
@@ -132,15 +119,18 @@ class Player:
         del routes["probe"]
         update = {"scenario": "mixed", "batch": 1, "limits": presets.PRESETS["quick"].mix}
         shares = [share.model_copy(update={**update, "key": f"mixed.1.{suite}"}) for suite, share in routes.items()]
-        mixed = Phase(
-            name="mixed.1", purpose="mixed", tasks=(Task(device="cpu:0", shares=tuple(shares)),), placement=PLACEMENT
+        mixed = schema.Phase(
+            name="mixed.1",
+            purpose="mixed",
+            tasks=(schema.Task(device="cpu:0", shares=tuple(shares)),),
+            placement=PLACEMENT,
         )
         self.notify(Planned([mixed]))
         self._measure([mixed])
         self._compare(shares)
         return self
 
-    def _measure(self, phases: tuple[Phase, ...] | list[Phase]) -> None:
+    def _measure(self, phases: tuple[schema.Phase, ...] | list[schema.Phase]) -> None:
         for phase in phases:
             self.notify(PhaseStarted(phase))
             for share in phase.shares:
@@ -152,7 +142,7 @@ class Player:
             for share in phase.shares:
                 self.notify(Recorded(made(share, phase.name)))
 
-    def _compare(self, shares: list[Share]) -> None:
+    def _compare(self, shares: list[schema.Share]) -> None:
         for share in shares:
             pending = made(share, "")
             self.notify(AuditStarted(pending))
@@ -363,10 +353,10 @@ def test_names_that_a_plugin_chose_move_no_cursor() -> None:
     phase = player.header.phases[0]
     share = phase.shares[0]
     named = share.model_copy(update={"route": share.route.model_copy(update={"adapter": "acme\x1b[2J\x1b]0;x\x07"})})
-    task = Task(device=named.route.device, shares=(named,))
+    task = schema.Task(device=named.route.device, shares=(named,))
     player.notify(PhaseStarted(phase.model_copy(update={"tasks": (task,)})))
     player.notify(StageStarted(named, "loading \x9b5A"))
-    failure = Failure(kind="crashed", message="it said \x1b[31mno\r\ntwice")
+    failure = schema.Failure(kind="crashed", message="it said \x1b[31mno\r\ntwice")
     player.notify(Recorded(made(named, phase.name, failure)))
     shown = player.display() + player.out.getvalue()
     assert "\x1b" not in shown and "\x9b" not in shown and "\r" not in shown

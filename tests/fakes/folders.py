@@ -16,23 +16,8 @@ from typing import Any, cast
 import numpy as np
 
 from mixmark.harness import VERSION
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.protocols import Suite
-from mixmark.harness.contracts.schema import (
-    Audit,
-    Completions,
-    Conditions,
-    Device,
-    Environment,
-    Metering,
-    Mix,
-    Phase,
-    Record,
-    Result,
-    Samples,
-    ScenarioName,
-    Share,
-    SuiteFacts,
-)
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.plan import phases as plan
@@ -46,8 +31,10 @@ from tests.golden.sample import domain, system
 SECOND = 1_000_000_000
 GPU = "gpu:GPU-0"
 DEVICES = (
-    Device(id="cpu:0", kind="cpu", name="Acme Quartz", memory_pool="host", memory_bytes=1 << 36, precisions=("fp32",)),
-    Device(id=GPU, kind="gpu", name="Acme Topaz", memory_pool=GPU, memory_bytes=1 << 35, precisions=("bf16",)),
+    schema.Device(
+        id="cpu:0", kind="cpu", name="Acme Quartz", memory_pool="host", memory_bytes=1 << 36, precisions=("fp32",)
+    ),
+    schema.Device(id=GPU, kind="gpu", name="Acme Topaz", memory_pool=GPU, memory_bytes=1 << 35, precisions=("bf16",)),
 )
 FEEDS_PER_S = {("dlrm", "cpu:0"): 30.0, ("resnet50", "cpu:0"): 8.0, ("dlrm", GPU): 40.0, ("resnet50", GPU): 40.0}
 BATCH = {"dlrm": 4, "resnet50": 2, "probe": 1}
@@ -66,7 +53,7 @@ CODE = {
     )
 }
 """A version of Mixmark with few files."""
-MIX = Mix(name="two", tier="smoke", units={"dlrm": 120.0, "resnet50": 80.0})
+MIX = schema.Mix(name="two", tier="smoke", units={"dlrm": 120.0, "resnet50": 80.0})
 MIX_S = 12.0
 BOARD = domain("nvml/0", (GPU,), meter="nvml", source="")
 PACKAGE = domain("rapl/0", meter="rapl", wrap_joules=262_143.0, source="")
@@ -82,16 +69,16 @@ class Maker:
             name: registry.build_suite(name, registry.BUILT_IN["suites"][name], "smoke", {}) for name in BATCH
         }
 
-    def result(self, runs: int = 1) -> Result:
+    def result(self, runs: int = 1) -> schema.Result:
         """The whole result of a finished run with so many mixed phases."""
         targets = [Target(device, "torch", {}) for device in DEVICES]
         work = {
-            name: Workload(name, suite.version, cast(Sequence[ScenarioName], suite.scenarios))
+            name: Workload(name, suite.version, cast(Sequence[schema.ScenarioName], suite.scenarios))
             for name, suite in self.suites.items()
         }
         chosen = [work["dlrm"], work["resnet50"]]
         phases = plan.solo(targets, chosen, "smoke", presets.PRESETS["quick"], probe=work["probe"])
-        result = Result(
+        result = schema.Result(
             created_utc="2026-01-02T03:04:05+00:00",
             tier="smoke",
             preset="quick",
@@ -101,12 +88,14 @@ class Maker:
             devices=DEVICES,
             code=CODE,
             environments={
-                "torch": Environment(origin="built in", spec=TORCH.spec, python="CPython 3.12.3", mixmark=VERSION)
+                "torch": schema.Environment(
+                    origin="built in", spec=TORCH.spec, python="CPython 3.12.3", mixmark=VERSION
+                )
             },
             domains=(PACKAGE, BOARD),
             mix=MIX,
             suites=tuple(
-                SuiteFacts(name=name, version=each.version, unit=each.unit, unit_names=each.unit_names)
+                schema.SuiteFacts(name=name, version=each.version, unit=each.unit, unit_names=each.unit_names)
                 for name, each in self.suites.items()
             ),
             records=(),
@@ -120,7 +109,7 @@ class Maker:
             result = self.added(result.model_copy(update={"phases": (*result.phases, mixed)}), mixed)
         return result
 
-    def added(self, result: Result, phase: Phase) -> Result:
+    def added(self, result: schema.Result, phase: schema.Phase) -> schema.Result:
         """The result with one more phase, measured and metered."""
         before_ns = self.now_ns
         canary = [self._canary()]
@@ -132,7 +121,7 @@ class Maker:
         over_ns = max(end_ns, *(int(each.yielded_ns.max()) for each in done.values()))
         edges = np.linspace(begin_ns - 1_000_000, over_ns + 1_000_000, 4).astype(np.int64).tolist()
         blocks = [
-            Conditions(
+            schema.Conditions(
                 begin_ns=one, end_ns=two, cpus=16, busy_ns=SECOND, own_ns=SECOND, stolen_ns=0, throttled_periods=0
             )
             for one, two in itertools.pairwise(edges)
@@ -146,19 +135,19 @@ class Maker:
             update={"records": (*result.records, *records), "meterings": (*result.meterings, metering)}
         )
 
-    def _plays(self, share: Share, phase: Phase) -> bool:
+    def _plays(self, share: schema.Share, phase: schema.Phase) -> bool:
         """Whether a share gets a turn: in the mix, the one that its device has most of."""
         if phase.placement is None:
             return True
         parts = {suite: of.get(share.route.device, 0.0) for suite, of in phase.placement.fractions.items()}
         return parts[share.route.suite] == max(parts.values())
 
-    def _canary(self) -> Conditions:
+    def _canary(self) -> schema.Conditions:
         begin_ns = self.now_ns
         self.now_ns += SECOND // 100
-        return Conditions(begin_ns=begin_ns, end_ns=self.now_ns, canary_ns=(1_000_000, 1_000_100, 1_000_200))
+        return schema.Conditions(begin_ns=begin_ns, end_ns=self.now_ns, canary_ns=(1_000_000, 1_000_100, 1_000_200))
 
-    def _done(self, share: Share, begin_ns: int, end_ns: int) -> Completions:
+    def _done(self, share: schema.Share, begin_ns: int, end_ns: int) -> schema.Completions:
         suite, pair = share.route.suite, (share.route.suite, share.route.device)
         mean_ns = SECOND / FEEDS_PER_S.get(pair, 16.0)
         if share.scenario == "mixed":
@@ -170,24 +159,24 @@ class Maker:
         marks = marks[: len(marks[marks <= end_ns]) // yields * yields]
         ends = np.arange(yields, len(marks) + 1, yields)
         issued = np.concatenate(([begin_ns + 1000], marks[ends[:-1] - 1]))
-        return Completions(issued, issued, ends, marks, np.full(len(marks), BATCH[suite]))
+        return schema.Completions(issued, issued, ends, marks, np.full(len(marks), BATCH[suite]))
 
     def _record(
         self,
-        phase: Phase,
-        share: Share,
-        done: Completions,
+        phase: schema.Phase,
+        share: schema.Share,
+        done: schema.Completions,
         parent_window_ns: tuple[int, int],
-        conditions: tuple[Conditions, ...],
-    ) -> Record:
+        conditions: tuple[schema.Conditions, ...],
+    ) -> schema.Record:
         suite, batch, route = self.suites[share.route.suite], BATCH[share.route.suite], share.route
         gate = suite.gate(route.precision)
         count = min(2, len(done))
         audit = None
         if gate is not None:
             values = (gate.at_most / 2,) * count
-            audit = Audit(gate=gate, finished=len(done), feeds=tuple(range(count)), values=values)
-        return Record(
+            audit = schema.Audit(gate=gate, finished=len(done), feeds=tuple(range(count)), values=values)
+        return schema.Record(
             key=share.key,
             phase=phase.name,
             route=route,
@@ -208,7 +197,9 @@ class Maker:
             completions=done,
         )
 
-    def _metering(self, phase: str, before_ns: int, begin_ns: int, end_ns: int, played: list[Share]) -> Metering:
+    def _metering(
+        self, phase: str, before_ns: int, begin_ns: int, end_ns: int, played: list[schema.Share]
+    ) -> schema.Metering:
         self.now_ns += SECOND // 10
         at = np.arange(before_ns, self.now_ns, SECOND // 20)
         working_s = np.clip(at - begin_ns, 0, end_ns - begin_ns) / SECOND
@@ -217,16 +208,16 @@ class Maker:
             domain.id: idle * at / SECOND + (load if domain.covers[0] in busy else 0) * working_s
             for domain, idle, load in ((PACKAGE, 30.0, 60.0), (BOARD, 40.0, 250.0))
         }
-        return Metering(
+        return schema.Metering(
             phase=phase,
             begin_ns=before_ns,
             end_ns=self.now_ns,
             cpu_ns=1000,
-            samples={id: Samples(at, at + 40_000, values) for id, values in joules.items()},
+            samples={id: schema.Samples(at, at + 40_000, values) for id, values in joules.items()},
         )
 
 
-def write(folder: Path, result: Result, outputs: Mapping[str, Any] | None = None) -> None:
+def write(folder: Path, result: schema.Result, outputs: Mapping[str, Any] | None = None) -> None:
     """Writes a finished result as a run does. outputs: arrays by the keys of records, in place of made-up ones."""
     header = result.model_copy(update={"records": (), "meterings": (), "finished": False})
     keeper = store.create(folder, header)
@@ -246,7 +237,7 @@ def write(folder: Path, result: Result, outputs: Mapping[str, Any] | None = None
     keeper.finish(result.model_copy(update={"records": tuple(records)}))
 
 
-def with_outputs(folder: Path, record: Record, **arrays: np.ndarray[Any, Any]) -> Record:
+def with_outputs(folder: Path, record: schema.Record, **arrays: np.ndarray[Any, Any]) -> schema.Record:
     """Writes the audited outputs of a record. Returns the record with their hash."""
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **arrays)

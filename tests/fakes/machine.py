@@ -10,28 +10,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.device_ids import host_of, local, on
-from mixmark.harness.contracts.schema import (
-    Audit,
-    Completions,
-    Cost,
-    Device,
-    Domain,
-    Gate,
-    Limits,
-    Metering,
-    Mix,
-    Phase,
-    Placement,
-    Precision,
-    Rate,
-    Record,
-    Result,
-    Route,
-    Samples,
-    Share,
-    Task,
-)
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, Source
 from mixmark.harness.plan.placement import Planner, Power, place
@@ -42,10 +22,10 @@ SECOND = 1_000_000_000
 Rates = Mapping[Pair, float]
 
 
-def device(id: str) -> Device:
+def device(id: str) -> schema.Device:
     kind = local(id).partition(":")[0]
     pool = on(host_of(id), "host") if kind == "cpu" else id
-    return Device.model_validate({"id": id, "kind": kind, "memory_pool": pool})
+    return schema.Device.model_validate({"id": id, "kind": kind, "memory_pool": pool})
 
 
 def slug(id: str) -> str:
@@ -53,9 +33,9 @@ def slug(id: str) -> str:
     return id.replace(":", "-").replace("/", "-")
 
 
-def solo(rates: Rates, watts: Mapping[Pair, float] | None = None) -> list[Rate]:
+def solo(rates: Rates, watts: Mapping[Pair, float] | None = None) -> list[schema.Rate]:
     return [
-        Rate(
+        schema.Rate(
             suite=suite,
             device=device,
             adapter="acme",
@@ -153,7 +133,7 @@ class Machine:
         self.dispatcher.finished(id, handed, since_ns, self.now_ns, units)
         return True
 
-    def window(self, limits: Limits) -> float:
+    def window(self, limits: schema.Limits) -> float:
         """Mixes per second of a mixed phase with these limits, which begins now and ends as `mixed` ends it."""
         while self.step(limits.max_ns / SECOND):
             if mixed.is_over(self.now_ns, self.dispatcher.surplus(self.now_ns), limits):
@@ -198,7 +178,7 @@ class Machine:
 
 
 MIX = {"llm": 200.0, "diffusion": 1.0, "dlrm": 40_000.0, "resnet50": 1000.0}
-EDGE = Mix(name="edge-9", tier="edge", units=MIX)
+EDGE = schema.Mix(name="edge-9", tier="edge", units=MIX)
 """A test that ranks it publishes it: `monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})`."""
 GPU_AND_CPU: Rates = {
     ("llm", "gpu:0"): 100,
@@ -218,7 +198,7 @@ AT_WORK = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict
 
 def completions(
     spans_ns: list[tuple[int, int]], units: int, marks: int = 1, due_ns: list[int] | None = None
-) -> Completions:
+) -> schema.Completions:
     """One feed for each span, in the order of their begins, its units in so many equal steps. due_ns: when the request
     of each feed was due; if None, when it began."""
     order = np.argsort([begin for begin, _ in spans_ns], kind="stable")
@@ -226,17 +206,22 @@ def completions(
     due = begins if due_ns is None else np.array(due_ns)[order]
     marks_ns = begins[:, None] + (ends - begins)[:, None] * np.arange(1, marks + 1) // marks
     count = np.full(marks_ns.size, units // marks)
-    return Completions(due, begins, np.arange(1, len(begins) + 1) * marks, marks_ns.ravel(), count)
+    return schema.Completions(due, begins, np.arange(1, len(begins) + 1) * marks, marks_ns.ravel(), count)
 
 
-def record(phase: str, pair: Pair, done: Completions, parent_window_ns: tuple[int, int], audits: int = 40) -> Record:
+def record(
+    phase: str, pair: Pair, done: schema.Completions, parent_window_ns: tuple[int, int], audits: int = 40
+) -> schema.Record:
     suite, device = pair
-    route = Route(suite=suite, tier="edge", suite_version="1", device=device, adapter="acme", precision="bf16")
-    audit = Audit(
-        gate=Gate(metric="regret", at_most=1), finished=len(done), feeds=tuple(range(audits)), values=(0.1,) * audits
+    route = schema.Route(suite=suite, tier="edge", suite_version="1", device=device, adapter="acme", precision="bf16")
+    audit = schema.Audit(
+        gate=schema.Gate(metric="regret", at_most=1),
+        finished=len(done),
+        feeds=tuple(range(audits)),
+        values=(0.1,) * audits,
     )
     key = f"{phase}.{suite}.{slug(device)}"
-    return Record(
+    return schema.Record(
         key=key,
         phase=phase,
         route=route,
@@ -250,7 +235,7 @@ def record(phase: str, pair: Pair, done: Completions, parent_window_ns: tuple[in
     )
 
 
-def solo_record(rate: Rate) -> Record:
+def solo_record(rate: schema.Rate) -> schema.Record:
     """A solo record of 1,000 s of this rate."""
     units = round(1000 * rate.units_per_s) or 1
     done = completions([(0, round(units / rate.units_per_s * SECOND))], units)
@@ -261,52 +246,54 @@ def solo_record(rate: Rate) -> Record:
     return made.model_copy(update={"key": name, "scenario": "offline", "batch": rate.batch, "route": route})
 
 
-def phase(records: list[Record], placement: Placement) -> Phase:
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)
+def phase(records: list[schema.Record], placement: schema.Placement) -> schema.Phase:
+    limits = schema.Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=1, min_feeds=1)
     tasks = []
     for device in dict.fromkeys(each.route.device for each in records):
         shares = [
-            Share(key=each.key, route=each.route, scenario="mixed", run=each.run, limits=limits)
+            schema.Share(key=each.key, route=each.route, scenario="mixed", run=each.run, limits=limits)
             for each in records
             if each.route.device == device
         ]
-        tasks.append(Task(device=device, shares=tuple(shares)))
-    return Phase(name=records[0].phase, purpose="mixed", tasks=tuple(tasks), placement=placement)
+        tasks.append(schema.Task(device=device, shares=tuple(shares)))
+    return schema.Phase(name=records[0].phase, purpose="mixed", tasks=tuple(tasks), placement=placement)
 
 
-def metering(name: str, domain: Domain, watts: float, end_ns: int) -> Metering:
+def metering(name: str, domain: schema.Domain, watts: float, end_ns: int) -> schema.Metering:
     """A wall analyzer that reads the same power twice a second, all through the phase and 2 s around it."""
     at = np.arange(-2 * SECOND, end_ns + 2 * SECOND, SECOND // 2)
     values = np.full(len(at), watts) + 1e-3 * np.resize((0, 1), len(at))  # one that never moves is taken for broken
-    samples = {domain.id: Samples(at, at, values)}
-    return Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
+    samples = {domain.id: schema.Samples(at, at, values)}
+    return schema.Metering(phase=name, begin_ns=int(at[0]), end_ns=int(at[-1]), cpu_ns=0, samples=samples)
 
 
 OUTSIDE = {"meter": "external", "boundary": "wall", "quantity": "power", "method": "external", "source": "a story"}
 WALL = domain("wall", ("gpu:0", "cpu:0"), **OUTSIDE)
 
 
-def probe(on: str, *costs: Cost, took_ns: int = SECOND, precision: Precision = "bf16", audits: int = 1) -> Record:
+def probe(
+    on: str, *costs: schema.Cost, took_ns: int = SECOND, precision: schema.Precision = "bf16", audits: int = 1
+) -> schema.Record:
     """A probe of a device, each of whose kernels took so long."""
     edges = [took_ns * index for index in range(len(costs) + 1)]
-    done = Completions(*map(np.array, ([0], [0], [len(costs)], edges[1:], [1] * len(costs))))
+    done = schema.Completions(*map(np.array, ([0], [0], [len(costs)], edges[1:], [1] * len(costs))))
     made = record(f"probe.{slug(on)}.{precision}", ("probe", on), done, (0, edges[-1]), audits)
     route = made.route.model_copy(update={"precision": precision})
     return made.model_copy(update={"key": made.phase, "scenario": "probe", "costs": costs, "route": route})
 
 
-GEMM = Cost(name="gemm", flops=1e15, bytes=0)
-READ = Cost(name="read", flops=0, bytes=1e13, streamed_bytes=1e13)
+GEMM = schema.Cost(name="gemm", flops=1e15, bytes=0)
+READ = schema.Cost(name="read", flops=0, bytes=1e13, streamed_bytes=1e13)
 
 
 def result(
-    runs: list[tuple[list[Record], Placement]],
-    mix: Mix,
+    runs: list[tuple[list[schema.Record], schema.Placement]],
+    mix: schema.Mix,
     watts: float | None,
     end_ns: int,
     ids: tuple[str, ...],
-    probes: tuple[Record, ...] | None = None,
-) -> Result:
+    probes: tuple[schema.Record, ...] | None = None,
+) -> schema.Result:
     """watts: at the wall; None: no meter. probes: if None, probes of devices that are faster than anything here."""
     runs = [
         ([each.model_copy(update={"run": number}) for each in records], placement)
@@ -342,7 +329,7 @@ def result(
 
 def recorded(
     machine: Machine, name: str = "mixed.1", marks: Mapping[str, int] = {"llm": 20}, end_ns: int = 0
-) -> tuple[list[Record], Placement]:
+) -> tuple[list[schema.Record], schema.Placement]:
     """The records of the feeds that the machine has finished, and its plan. The phase lasts at least until end_ns."""
     bracket = (0, max(machine.now_ns, end_ns))
     return [
@@ -357,22 +344,24 @@ def recorded(
     ], machine.placement
 
 
-Turn = tuple[Phase, list[Record]]
+Turn = tuple[schema.Phase, list[schema.Record]]
 """A phase of an experiment, and its records."""
 
 
-def of_experiment(experiment: str, facts: BaseModel | Mapping[str, Any], planned: Phase) -> Phase:
+def of_experiment(experiment: str, facts: BaseModel | Mapping[str, Any], planned: schema.Phase) -> schema.Phase:
     """The phase as one of an experiment, which keeps these facts of it."""
     kept = facts.model_dump(mode="json") if isinstance(facts, BaseModel) else facts
     return planned.model_copy(update={"purpose": "experiment", "experiment": experiment, "facts": kept})
 
 
-def turn(experiment: str, facts: BaseModel | Mapping[str, Any], records: list[Record], placement: Placement) -> Turn:
+def turn(
+    experiment: str, facts: BaseModel | Mapping[str, Any], records: list[schema.Record], placement: schema.Placement
+) -> Turn:
     """The records of a mix with their phase, which is one of an experiment."""
     return of_experiment(experiment, facts, phase(records, placement)), records
 
 
-def with_turns(base: Result, asked: Mapping[str, Any], *turns: Turn, **changed: object) -> Result:
+def with_turns(base: schema.Result, asked: Mapping[str, Any], *turns: Turn, **changed: object) -> schema.Result:
     """The result of a run that was asked for these experiments, with their phases."""
     update = {
         "experiments": asked,
@@ -382,7 +371,7 @@ def with_turns(base: Result, asked: Mapping[str, Any], *turns: Turn, **changed: 
     return base.model_copy(update=update | changed)
 
 
-def altered(result: Result, where: Callable[[Record], bool], **changes: object) -> Result:
+def altered(result: schema.Result, where: Callable[[schema.Record], bool], **changes: object) -> schema.Result:
     """The result with other facts in the records that meet a condition."""
     records = (each.model_copy(update=changes) if where(each) else each for each in result.records)
     return result.model_copy(update={"records": tuple(records)})
@@ -399,7 +388,7 @@ def example(pace: float = 1.0, until_s: float = 600, **more: Any) -> Machine:
 
 
 @cache  # facts are frozen
-def one_run(watts: float | None, runs: int = 1) -> Result:
+def one_run(watts: float | None, runs: int = 1) -> schema.Result:
     """The GPU and the CPU of the method's worked example, kept busy for 10 minutes; again for each run; the second
     is 1 % faster and the third 1 % slower."""
     ids = ("gpu:0", "cpu:0")

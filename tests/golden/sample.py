@@ -14,35 +14,7 @@ import numpy as np
 
 import mixmark.reporters.data
 import mixmark.reporters.report
-from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Audit,
-    Completions,
-    Conditions,
-    Cost,
-    Device,
-    Domain,
-    Environment,
-    Failure,
-    Gate,
-    LatencyLimits,
-    Limits,
-    Metering,
-    Phase,
-    Precision,
-    Purpose,
-    Record,
-    Result,
-    Route,
-    Samples,
-    ScenarioName,
-    Share,
-    SuiteFacts,
-    System,
-    Task,
-    UnitNames,
-)
+from mixmark.harness.contracts import schema, seeds
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 
@@ -57,7 +29,7 @@ REPORTERS: dict[str, Callable[[Assessment], str]] = {
 MS = 1_000_000
 
 
-def closed_loop(feeds: Sequence[Sequence[int]], units: int = 1, begin_ns: int = 1_000) -> Completions:
+def closed_loop(feeds: Sequence[Sequence[int]], units: int = 1, begin_ns: int = 1_000) -> schema.Completions:
     """One feed after the other; each is the list of its steps in ns, every step ends in a yield of that many units."""
     issued, ends, yields = [], [], []
     now = begin_ns
@@ -68,11 +40,11 @@ def closed_loop(feeds: Sequence[Sequence[int]], units: int = 1, begin_ns: int = 
             yields.append(now)
         ends.append(len(yields))
     columns = (issued, issued, ends, yields, [units] * len(yields))
-    return Completions(*(np.array(column) for column in columns))
+    return schema.Completions(*(np.array(column) for column in columns))
 
 
-def system() -> System:
-    return System(
+def system() -> schema.System:
+    return schema.System(
         cpu_model="Acme Quartz 9000",
         cpu_cores=16,
         cpu_threads=32,
@@ -93,25 +65,27 @@ def system() -> System:
     )
 
 
-RIGHT = Audit(gate=Gate(metric="error", at_most=0.001), finished=3, feeds=(0, 2), values=(0.0, 0.0))
+RIGHT = schema.Audit(gate=schema.Gate(metric="error", at_most=0.001), finished=3, feeds=(0, 2), values=(0.0, 0.0))
 
 
 def record(
     key: str,
     suite: str,
     unit: str,
-    completions: Completions | None = None,
+    completions: schema.Completions | None = None,
     *,
     adapter: str = "torch",
     device: str = "cpu:0",
-    scenario: ScenarioName = "single-stream",
-    precision: Precision = "fp32",
+    scenario: schema.ScenarioName = "single-stream",
+    precision: schema.Precision = "fp32",
     batch: int | None = 1,
-    costs: tuple[Cost, ...] = (),
-    error: Failure | None = None,
-) -> Record:
-    route = Route(suite=suite, tier="edge", suite_version="1", device=device, adapter=adapter, precision=precision)
-    return Record(
+    costs: tuple[schema.Cost, ...] = (),
+    error: schema.Failure | None = None,
+) -> schema.Record:
+    route = schema.Route(
+        suite=suite, tier="edge", suite_version="1", device=device, adapter=adapter, precision=precision
+    )
+    return schema.Record(
         key=key,
         phase=key,
         route=route,
@@ -129,20 +103,22 @@ def record(
     )
 
 
-def probe(key: str, gemm_ns: int, read_ns: int, device: str = "cpu:0", precision: Precision = "fp32") -> Record:
+def probe(
+    key: str, gemm_ns: int, read_ns: int, device: str = "cpu:0", precision: schema.Precision = "fp32"
+) -> schema.Record:
     """A multiplication of 10 GFLOP and a read of 4 GB."""
-    costs = (Cost(name="gemm", flops=1e10, bytes=1e8), Cost(name="read", flops=1e9, bytes=4e9))
+    costs = (schema.Cost(name="gemm", flops=1e10, bytes=1e8), schema.Cost(name="read", flops=1e9, bytes=4e9))
     done = closed_loop([[gemm_ns, read_ns]] * 3)
     return record(key, "probe", "kernel", done, scenario="probe", costs=costs, device=device, precision=precision)
 
 
 SUITES = tuple(
-    SuiteFacts(name=name, version="1", unit=unit, unit_names=names)
+    schema.SuiteFacts(name=name, version="1", unit=unit, unit_names=names)
     for name, unit, names in (
         (
             "llm",
             "token",
-            UnitNames(
+            schema.UnitNames(
                 short="tok",
                 work="LLM tokens",
                 first_unit="Time to first token (TTFT)",
@@ -150,52 +126,53 @@ SUITES = tuple(
                 taken_in=128,
             ),
         ),
-        ("diffusion", "image", UnitNames(short="img", work="images drawn")),
-        ("dlrm", "sample", UnitNames(short="samples", work="recommendations")),
-        ("resnet50", "image", UnitNames(short="img", work="pictures classified")),
+        ("diffusion", "image", schema.UnitNames(short="img", work="images drawn")),
+        ("dlrm", "sample", schema.UnitNames(short="samples", work="recommendations")),
+        ("resnet50", "image", schema.UnitNames(short="img", work="pictures classified")),
     )
 )
 
 
-def phase(of: Record, **limits: float) -> Phase:
+def phase(of: schema.Record, **limits: float) -> schema.Phase:
     """The phase that a record is of, as it was planned."""
     none = {"warmup_ns": 0, "search_ns": 0, "min_ns": 0, "max_ns": 1, "min_feeds": 1}
-    bounds = Limits.model_validate(none | limits)
-    share = Share(key=of.key, route=of.route, scenario=of.scenario, run=of.run, limits=bounds)
-    purpose: Purpose = "probe" if of.scenario == "probe" else "solo"
-    return Phase(name=of.phase, purpose=purpose, tasks=(Task(device=of.route.device, shares=(share,)),))
+    bounds = schema.Limits.model_validate(none | limits)
+    share = schema.Share(key=of.key, route=of.route, scenario=of.scenario, run=of.run, limits=bounds)
+    purpose: schema.Purpose = "probe" if of.scenario == "probe" else "solo"
+    return schema.Phase(name=of.phase, purpose=purpose, tasks=(schema.Task(device=of.route.device, shares=(share,)),))
 
 
-def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -> Domain:
+def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -> schema.Domain:
     """A counter of the processor's joules, unless it is changed."""
     plain = {"meter": "m", "boundary": "devices", "quantity": "energy", "method": "counter", "source": "a test"}
-    return Domain.model_validate({"id": id, "covers": covers} | plain | fields)
+    return schema.Domain.model_validate({"id": id, "covers": covers} | plain | fields)
 
 
-def later(of: Record, by_ns: int) -> Record:
+def later(of: schema.Record, by_ns: int) -> schema.Record:
     """The same record, measured so much later."""
     done, bracket = of.completions, of.parent_window_ns
     blocks = (each.model_copy(update=_shifted(each, by_ns)) for each in of.conditions)
     if done is not None:
         due_ns, issued_ns, yielded_ns = (at_ns + by_ns for at_ns in (done.due_ns, done.issued_ns, done.yielded_ns))
-        done = Completions(due_ns, issued_ns, done.ends, yielded_ns, done.units)
+        done = schema.Completions(due_ns, issued_ns, done.ends, yielded_ns, done.units)
     moved = bracket and (bracket[0] + by_ns, bracket[1] + by_ns)
     return of.model_copy(update={"completions": done, "parent_window_ns": moved, "conditions": tuple(blocks)})
 
 
-def metered_later(of: Metering, by_ns: int) -> Metering:
+def metered_later(of: schema.Metering, by_ns: int) -> schema.Metering:
     samples = {
-        id: Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values) for id, read in of.samples.items()
+        id: schema.Samples(read.before_ns + by_ns, read.after_ns + by_ns, read.values)
+        for id, read in of.samples.items()
     }
     idle_ns = tuple((begin_ns + by_ns, end_ns + by_ns) for begin_ns, end_ns in of.idle_ns)
     return of.model_copy(update={**_shifted(of, by_ns), "idle_ns": idle_ns, "samples": samples})
 
 
-def _shifted(of: Conditions | Metering, by_ns: int) -> dict[str, int]:
+def _shifted(of: schema.Conditions | schema.Metering, by_ns: int) -> dict[str, int]:
     return {"begin_ns": of.begin_ns + by_ns, "end_ns": of.end_ns + by_ns}
 
 
-def apart(whole: Result) -> Result:
+def apart(whole: schema.Result) -> schema.Result:
     """The same as a folder has it: planned, each phase an hour after the one before it, the suites of a version that is
     not installed, since their costs are made up."""
     shift_ns = {measured.phase: number * 3600 * SECOND for number, measured in enumerate(whole.records)}
@@ -211,19 +188,19 @@ def apart(whole: Result) -> Result:
     return whole.model_copy(update={**facts, "phases": tuple(map(phase, records))})
 
 
-def result(*records: Record, finished: bool = True, absent: tuple[Absent, ...] = ()) -> Result:
-    return Result(
+def result(*records: schema.Record, finished: bool = True, absent: tuple[schema.Absent, ...] = ()) -> schema.Result:
+    return schema.Result(
         created_utc="2026-01-02T03:04:05+00:00",
         tier="edge",
         preset="quick",
         command=("mixmark", "run"),
         system=system(),
         devices=(
-            Device(id="cpu:0", kind="cpu", name="Acme Quartz 9000", memory_pool="host", memory_bytes=64 << 30),
-            Device(id=GPU, kind="gpu", name="Acme Topaz", memory_pool=GPU, memory_bytes=24 << 30),
+            schema.Device(id="cpu:0", kind="cpu", name="Acme Quartz 9000", memory_pool="host", memory_bytes=64 << 30),
+            schema.Device(id=GPU, kind="gpu", name="Acme Topaz", memory_pool=GPU, memory_bytes=24 << 30),
         ),
         environments={
-            "torch": Environment(
+            "torch": schema.Environment(
                 origin="built in",
                 spec="mixmark.harness.adapters.torch:Torch",
                 python="CPython 3.12.3",
@@ -250,7 +227,7 @@ DOMAINS = (
 SECOND = 1_000 * MS
 
 
-def metering(of: Record, lost: bool = False) -> Metering:
+def metering(of: schema.Record, lost: bool = False) -> schema.Metering:
     """Five seconds idle, the record, five seconds idle: 35 W and 95 W of the processor, 40 W and 310 W of the GPU."""
     assert of.completions is not None
     end_ns = int(of.completions.yielded_ns.max())
@@ -262,43 +239,47 @@ def metering(of: Record, lost: bool = False) -> Metering:
     watts = np.where((at_ns > 0) & (at_ns < end_ns) & on_gpu, 310.0, 40.0) + np.sin(at_ns / 4e8)
     columns = dict(zip((domain.id for domain in DOMAINS), (host % 262_143.0, board, watts), strict=True))
     read = {id: len(at_ns) // 2 if lost and id == DOMAINS[0].id else len(at_ns) for id in columns}
-    return Metering(
+    return schema.Metering(
         phase=of.phase,
         begin_ns=int(at_ns[0]),
         end_ns=int(at_ns[-1]),
         cpu_ns=len(at_ns) * 120_000,
         idle_ns=((int(at_ns[0]), -SECOND), (end_ns + SECOND, int(at_ns[-1]))),
-        samples={id: Samples(at_ns[: read[id]], at_ns[: read[id]] + 40_000, columns[id][: read[id]]) for id in columns},
+        samples={
+            id: schema.Samples(at_ns[: read[id]], at_ns[: read[id]] + 40_000, columns[id][: read[id]]) for id in columns
+        },
         lost={DOMAINS[0].id: "OSError: No such device"} if lost else {},
     )
 
 
-def sample() -> Result:
+def sample() -> schema.Result:
     measured = unmetered()
     done = [solo for solo in measured.records if solo.completions and solo.scenario != "probe"]
     meterings = tuple(metering(solo, lost=solo.key.startswith("007")) for solo in done)
     return measured.model_copy(update={"domains": DOMAINS, "meterings": meterings})
 
 
-def unmetered() -> Result:
-    prefill, fast_prefill = (Cost(name="prefill", flops=3e11, bytes=size) for size in (4.5e9, 2.5e9))
-    decode, fast_decode = (Cost(name="decode", flops=2.5e9, bytes=size, yields=127) for size in (4.5e9, 2.5e9))
+def unmetered() -> schema.Result:
+    prefill, fast_prefill = (schema.Cost(name="prefill", flops=3e11, bytes=size) for size in (4.5e9, 2.5e9))
+    decode, fast_decode = (schema.Cost(name="decode", flops=2.5e9, bytes=size, yields=127) for size in (4.5e9, 2.5e9))
     llm = [[1_710 * MS, *[243 * MS + 7 * feed] * 127] for feed in range(3)]
     fast_llm = closed_loop([[61 * MS, *[4_100_000 + 900 * feed] * 127] for feed in range(70)])
     dlrm = closed_loop([[380 * MS + 1_000 * feed] for feed in range(700)], units=2048)
     slow_dlrm = closed_loop([[560 * MS]] * 80, units=2048)
     resnet50 = closed_loop([[113 * MS]] * 8 + [[140 * MS]] * 70)
     on_cpu = partial(record, costs=(prefill, decode))
-    batched = partial(record, scenario="offline", batch=2048, costs=(Cost(name="forward", flops=4e10, bytes=2e9),))
-    killed = Failure(
+    batched = partial(
+        record, scenario="offline", batch=2048, costs=(schema.Cost(name="forward", flops=4e10, bytes=2e9),)
+    )
+    killed = schema.Failure(
         kind="out of memory",
         message="the kernel killed the worker at 61.2 GiB while it was loading",
         hint="free memory, or choose --tier smoke",
     )
-    refused = Failure(kind="refused", message="64.2 GiB needed, 12.0 GiB of memory pool host are free")
+    refused = schema.Failure(kind="refused", message="64.2 GiB needed, 12.0 GiB of memory pool host are free")
     gpu: dict[str, Any] = {"device": GPU, "precision": "bf16"}
     onnx: dict[str, Any] = {"adapter": "onnxruntime"}
-    forward = (Cost(name="forward", flops=8.2e9, bytes=1e8),)
+    forward = (schema.Cost(name="forward", flops=8.2e9, bytes=1e8),)
     return result(
         probe("000.probe.torch.cpu-0.fp32", 70 * MS, 210 * MS),
         on_cpu("001.llm.torch.cpu-0.fp32", "llm", "token", closed_loop(llm)),
@@ -312,22 +293,24 @@ def unmetered() -> Result:
         record("009.resnet50.onnxruntime.cpu-0.int8", "resnet50", "image", precision="int8", error=refused, **onnx),
         probe("010.probe.torch.cpu-0.fp32", 80 * MS, 212 * MS),
         probe("011.probe.torch.gpu.bf16", 100_000, 4 * MS, **gpu),
-        absent=(Absent(kind="adapter", name="openvino", reason="No module named 'openvino'"),),
+        absent=(schema.Absent(kind="adapter", name="openvino", reason="No module named 'openvino'"),),
     )
 
 
 SEED = 7
-LIMITS = LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
+LIMITS = schema.LatencyLimits(percentile=0.9, total_ns=10**9, source="test")
 
 
-def server(done: Completions, rate_per_s: float = 5.0, **others: Any) -> Result:
+def server(done: schema.Completions, rate_per_s: float = 5.0, **others: Any) -> schema.Result:
     """A server that takes as long for each feed as the closed loop did; its seed says when they are due."""
     due = seeds.schedule(rate_per_s, seeds.arrivals(SEED), len(done))
     ends = [0]
     for when, took in zip(due.tolist(), latencies_ns(done).tolist(), strict=True):
         ends.append(max(when, ends[-1]) + took)
     issued = np.array(ends[1:]) - latencies_ns(done)
-    served = Completions(due, issued, np.arange(1, len(due) + 1), np.array(ends[1:]), np.ones(len(due), np.int64))
+    served = schema.Completions(
+        due, issued, np.arange(1, len(due) + 1), np.array(ends[1:]), np.ones(len(due), np.int64)
+    )
     made = record("a", "llm", "token", served, scenario="server")
     facts = {"rate_per_s": rate_per_s, "seed": SEED, "latency_limits": LIMITS, "parent_window_ns": (0, ends[-1])}
     return result(made.model_copy(update={**facts, **others}))

@@ -5,18 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import (
-    Conditions,
-    Cost,
-    Environment,
-    Failure,
-    Mix,
-    Placement,
-    Record,
-    Result,
-    ServiceLimits,
-)
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.score import Score, joined
@@ -62,7 +52,7 @@ def even(feeds: int, seconds: float) -> list[tuple[int, int]]:
 
 def run(
     name: str = "mixed.1", seconds: float = 600, feeds: Mapping[Pair, tuple[int, int]] = FEEDS, audits: int = 40
-) -> tuple[list[Record], Placement]:
+) -> tuple[list[schema.Record], schema.Placement]:
     bracket = (0, round(seconds * SECOND))
     records = [
         record(name, pair, completions(even(count, seconds), units), bracket, audits).model_copy(
@@ -73,20 +63,20 @@ def run(
     return records, PLAN
 
 
-def changed(records: list[Record], suite: str, **fields: object) -> tuple[list[Record], Placement]:
+def changed(records: list[schema.Record], suite: str, **fields: object) -> tuple[list[schema.Record], schema.Placement]:
     return [each.model_copy(update=fields) if each.route.suite == suite else each for each in records], PLAN
 
 
-BUILT_IN = Environment(origin="built in", spec="a:B", python="CPython 3.12.3", mixmark="0.1.0")
+BUILT_IN = schema.Environment(origin="built in", spec="a:B", python="CPython 3.12.3", mixmark="0.1.0")
 
 
 def of(
-    *runs: tuple[list[Record], Placement],
+    *runs: tuple[list[schema.Record], schema.Placement],
     watts: float | None = 520,
     seconds: int = 600,
-    mix: Mix = EDGE,
-    probes: tuple[Record, ...] | None = None,
-) -> Result:
+    mix: schema.Mix = EDGE,
+    probes: tuple[schema.Record, ...] | None = None,
+) -> schema.Result:
     return result(list(runs), mix, watts, seconds * SECOND, IDS, probes)
 
 
@@ -194,7 +184,9 @@ def test_a_feed_that_was_under_way_at_the_end_is_surplus() -> None:
 
 
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
-    strict = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=4 * SECOND)}})
+    strict = EDGE.model_copy(
+        update={"name": "mine", "limits": {"diffusion": schema.ServiceLimits(total_ns=4 * SECOND)}}
+    )
     late = scored(of(run(), mix=strict))
     assert problems(late) == [says("mix_complete.late", "run", phase="mixed.1", suite="diffusion", late=120)]
     assert late.runs[0].total.joules == pytest.approx(312_000, rel=1e-5)
@@ -202,17 +194,19 @@ def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     spans[100] = (spans[100][0], spans[100][1] + 1)
     records, _ = run()
     one = changed(records, "diffusion", completions=completions(spans, 1))
-    lenient = EDGE.model_copy(update={"name": "mine", "limits": {"diffusion": ServiceLimits(total_ns=5 * SECOND)}})
+    lenient = EDGE.model_copy(
+        update={"name": "mine", "limits": {"diffusion": schema.ServiceLimits(total_ns=5 * SECOND)}}
+    )
     [seen] = scored(of(one, mix=lenient)).runs
     assert (seen.mixes, [stream.late for stream in seen.suites]) == (119, [0, 1, 0, 0])
 
 
 def test_each_limit_is_a_service_time() -> None:
     done = completions([(0, 100), (100, 300)], 4, marks=4)  # 25 and 50 ns a unit, the first one after as much
-    assert in_time(done, ServiceLimits()).tolist() == [True, True]
-    assert in_time(done, ServiceLimits(first_ns=25)).tolist() == [True, False]
-    assert in_time(done, ServiceLimits(per_unit_ns=25)).tolist() == [True, False]
-    assert in_time(done, ServiceLimits(total_ns=199)).tolist() == [True, False]
+    assert in_time(done, schema.ServiceLimits()).tolist() == [True, True]
+    assert in_time(done, schema.ServiceLimits(first_ns=25)).tolist() == [True, False]
+    assert in_time(done, schema.ServiceLimits(per_unit_ns=25)).tolist() == [True, False]
+    assert in_time(done, schema.ServiceLimits(total_ns=199)).tolist() == [True, False]
 
 
 def test_what_is_stamped_behind_the_end_does_not_count() -> None:
@@ -274,9 +268,9 @@ def test_a_mix_whose_audits_did_not_run_is_pending_and_its_pace_tells_nothing() 
 def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
     """The GPU's probe reaches 1 GFLOP/s, and an image is 5 s of the device's time."""
     records, plan = run()
-    probes = probe("gpu:0", Cost(name="gemm", flops=1e9, bytes=0), READ), probe("cpu:0", GEMM, READ)
+    probes = probe("gpu:0", schema.Cost(name="gemm", flops=1e9, bytes=0), READ), probe("cpu:0", GEMM, READ)
     for gflop, unranked in ((6, []), (7, [("diffusion on gpu:0 by acme in bf16",)])):
-        costs = {"costs": (Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
+        costs = {"costs": (schema.Cost(name="image", flops=gflop * 1e9, bytes=0),), "feed_units": 1}
         told = of((changed(records, "diffusion", **costs)[0], plan), probes=probes)
         found = scored(told.model_copy(update={"environments": {"acme": BUILT_IN}}))
         assert found.mixes_per_kwh
@@ -308,7 +302,7 @@ def test_no_score_where_a_run_is_missing() -> None:
 
 
 def test_the_problems_of_joined_results_have_the_number_of_their_result() -> None:
-    lost = changed(run()[0], "resnet50", cut_short=Failure(kind="crashed", message="signal 9", hint=""))
+    lost = changed(run()[0], "resnet50", cut_short=schema.Failure(kind="crashed", message="signal 9", hint=""))
     blind = changed(run()[0], "llm", audit=None, unaudited="the reference needs 40 GB")
     results = of(run()), of(lost), of(blind), of(run())
     found = joined([scored(each) for each in results])
@@ -335,7 +329,7 @@ def test_no_mix_no_score() -> None:
     assert judge(of(run()).model_copy(update={"phases": ()})).score is None
 
 
-def five(seconds: int = 600, feeds: Mapping[Pair, tuple[int, int]] = FEEDS, audits: int = 40) -> Result:
+def five(seconds: int = 600, feeds: Mapping[Pair, tuple[int, int]] = FEEDS, audits: int = 40) -> schema.Result:
     return of(*(run(f"mixed.{index}", seconds, feeds, audits) for index in range(5)), seconds=seconds)
 
 
@@ -397,10 +391,10 @@ def test_runs_that_differ_have_no_rank() -> None:
         assert values["wanted_pct"] == wanted_pct
 
 
-def loaded(told: Result, *phases: str) -> Result:
+def loaded(told: schema.Result, *phases: str) -> schema.Result:
     """Others kept a tenth of the machine busy in these phases, and none in the others."""
     second = {"begin_ns": SECOND, "end_ns": 2 * SECOND, "cpus": 10, "busy_ns": 10 * SECOND}
-    blocks = {own: Conditions.model_validate(second | {"own_ns": own}) for own in (9 * SECOND, 10 * SECOND)}
+    blocks = {own: schema.Conditions.model_validate(second | {"own_ns": own}) for own in (9 * SECOND, 10 * SECOND)}
     records = tuple(
         each.model_copy(update={"conditions": (blocks[(9 if each.phase in phases else 10) * SECOND],)})
         for each in told.records
@@ -469,7 +463,7 @@ def test_the_fewest_bits_name_the_weight_class() -> None:
     assert scored(of(run())).weight_class == 16
 
 
-def moved(told: Result, by_ns: int) -> Result:
+def moved(told: schema.Result, by_ns: int) -> schema.Result:
     """The same on a machine that has been up for so long."""
     records = tuple(later(each, by_ns) for each in told.records)
     meterings = tuple(metered_later(each, by_ns) for each in told.meterings)
@@ -509,8 +503,8 @@ def test_a_run_without_joules_is_not_left_out_of_the_mean() -> None:
 def test_a_route_that_failed_counts_against_the_run_and_one_that_was_refused_does_not() -> None:
     records, plan = run()
     lost = records[0].model_copy(update={"key": "lost", "completions": None, "audit": None})
-    crashed = lost.model_copy(update={"error": Failure(kind="crashed", message="exit code 139")})
+    crashed = lost.model_copy(update={"error": schema.Failure(kind="crashed", message="exit code 139")})
     [(code, _, values)] = problems(scored(of(([*records, crashed], plan))))
     assert (code, values["suite"], values["message"]) == ("mix_complete.failed", "llm", "exit code 139")
-    refused = lost.model_copy(update={"error": Failure(kind="unsupported", message="no int4 here")})
+    refused = lost.model_copy(update={"error": schema.Failure(kind="unsupported", message="no int4 here")})
     assert scored(of(([*records, refused], plan))).problems == ()

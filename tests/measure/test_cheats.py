@@ -13,20 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import (
-    Finding,
-    Limits,
-    Mix,
-    Phase,
-    Placement,
-    Precision,
-    Rate,
-    Record,
-    Route,
-    ScenarioName,
-    Share,
-    Task,
-)
+from mixmark.harness.contracts import schema
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.roofline import PeakRates
 from mixmark.harness.judge.rules import integrity, registered
@@ -52,13 +39,15 @@ from tests.golden.sample import result
 
 pytestmark = pytest.mark.slow
 
-ROUTE = Route(suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32")
+ROUTE = schema.Route(
+    suite="chain", tier="smoke", suite_version="1", device=DEVICE.id, adapter="cheats", precision="fp32"
+)
 RATE_PER_S = 100.0
-LIMITS = Limits(
+LIMITS = schema.Limits(
     warmup_ns=20_000_000, search_ns=100_000_000, min_ns=200_000_000, max_ns=20 * 10**9, min_feeds=20, audits=30
 )
 FEED_BYTES = TOKENS << 20  # of a feed of the suite `bulky`
-MIX = Mix(name="solo", tier="smoke", units={"chain": 40})
+MIX = schema.Mix(name="solo", tier="smoke", units={"chain": 40})
 
 
 def equipment(options: Mapping[str, str]) -> Equipment:
@@ -79,7 +68,7 @@ def equipment(options: Mapping[str, str]) -> Equipment:
     )
 
 
-def limits(scenario: ScenarioName, suite: str = "chain") -> Limits:
+def limits(scenario: schema.ScenarioName, suite: str = "chain") -> schema.Limits:
     more = {"bulky": {"min_feeds": 60, "max_ns": 60 * 10**9}, "server": {"min_ns": 500_000_000}}
     return LIMITS.model_copy(update=more.get(suite) or more.get(scenario))
 
@@ -89,15 +78,15 @@ def measured(
     engine: str,
     batch: int | None = 1,
     run: int = 1,
-    scenario: ScenarioName = "single-stream",
+    scenario: schema.ScenarioName = "single-stream",
     suite: str = "chain",
-    precision: Precision = "fp32",
+    precision: schema.Precision = "fp32",
     timeout_s: float = 60,
     **options: str,
-) -> Record:
+) -> schema.Record:
     """On its own."""
     (folder / "raw").mkdir(parents=True, exist_ok=True)
-    share = Share(
+    share = schema.Share(
         key=f"{engine.lower()}.{suite}.{scenario}.{run}",
         route=ROUTE.model_copy(update={"suite": suite, "precision": precision}),
         scenario=scenario,
@@ -107,35 +96,37 @@ def measured(
         limits=limits(scenario, suite),
     )
     key = share.key
-    phase = Phase(name=key, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    phase = schema.Phase(name=key, purpose="solo", tasks=(schema.Task(device=DEVICE.id, shares=(share,)),))
     using = replace(equipment({"as": engine, **options}), timeout_s=timeout_s)
     (record,) = attend(phase, using, folder, solo.drive)
     return record
 
 
-def served(folder: Path, engine: str) -> Record:
+def served(folder: Path, engine: str) -> schema.Record:
     """On its own, where feeds arrive by themselves."""
     return measured(folder, engine, scenario="server")
 
 
-def stored(folder: Path, engine: str) -> Record:
+def stored(folder: Path, engine: str) -> schema.Record:
     """On its own, with outputs that outgrow the memory for them."""
     return measured(folder, engine, scenario="offline", suite="bulky")
 
 
-def played(folder: Path, engine: str) -> Record:
+def played(folder: Path, engine: str) -> schema.Record:
     """In the mixed phase."""
     (folder / "raw").mkdir(parents=True, exist_ok=True)
-    rate = Rate(suite="chain", device=DEVICE.id, adapter="cheats", precision="fp32", batch=1, units_per_s=1 / WORK_S)
-    share = Share(key=f"mix.{engine.lower()}", route=ROUTE, scenario="mixed", batch=1, limits=LIMITS)
+    rate = schema.Rate(
+        suite="chain", device=DEVICE.id, adapter="cheats", precision="fp32", batch=1, units_per_s=1 / WORK_S
+    )
+    share = schema.Share(key=f"mix.{engine.lower()}", route=ROUTE, scenario="mixed", batch=1, limits=LIMITS)
 
-    def planner(units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
+    def planner(units: Mapping[str, float], rates: Sequence[schema.Rate]) -> schema.Placement:
         return placement.place(units, rates, [DEVICE])
 
-    phase = Phase(
+    phase = schema.Phase(
         name=share.key,
         purpose="mixed",
-        tasks=(Task(device=DEVICE.id, shares=(share,)),),
+        tasks=(schema.Task(device=DEVICE.id, shares=(share,)),),
         placement=planner(MIX.units, [rate]),
     )
     drive = mixed.local_driver(MIX, phase, planner)
@@ -227,19 +218,19 @@ def _workers(importable: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solo, "TURN_NS", 10**12)  # also where a busy machine makes a feed long
 
 
-How = Callable[[Path, str], Record]
+How = Callable[[Path, str], schema.Record]
 
 
-def audited(folder: Path, record: Record) -> Record:
+def audited(folder: Path, record: schema.Record) -> schema.Record:
     kept = [record]
     auditor(equipment({}), folder, "smoke").run(kept[:], kept.append)
     return kept[-1]
 
 
-def findings(record: Record) -> Sequence[Finding]:
+def findings(record: schema.Record) -> Sequence[schema.Finding]:
     """By the rules that a cheat breaks; a smoke run's disturbances are another matter."""
-    share = Share(key=record.key, route=record.route, scenario=record.scenario, limits=limits(record.scenario))
-    phase = Phase(name=record.phase, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    share = schema.Share(key=record.key, route=record.route, scenario=record.scenario, limits=limits(record.scenario))
+    phase = schema.Phase(name=record.phase, purpose="solo", tasks=(schema.Task(device=DEVICE.id, shares=(share,)),))
     evidence = gather(result(record).model_copy(update={"phases": (phase,)}))
     return (*finished(evidence), *registered.findings("facts", evidence))
 
@@ -292,7 +283,7 @@ def test_an_honest_engine_may_have_outputs_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("precision", "wrong", "passes"), [("int8", 1, True), ("int8", 2, False), ("fp32", 1, False)])
 def test_a_quantised_route_that_fails_its_gate_is_a_finding(
-    tmp_path: Path, precision: Precision, wrong: int, passes: bool
+    tmp_path: Path, precision: schema.Precision, wrong: int, passes: bool
 ) -> None:
     """Not a crash: the record is whole, and the finding says what failed."""
     judged = audited(tmp_path, measured(tmp_path, "Slipping", precision=precision, wrong=str(wrong)))
@@ -397,7 +388,7 @@ def test_outputs_kept_for_the_next_process_are_never_asked_for(tmp_path: Path) -
 
 def test_each_share_has_feeds_of_its_own() -> None:
     """Drawn when they are needed; or, where a seed was given, derived from it, so that they come again."""
-    shares = [Share(key=key, route=ROUTE, scenario="offline", limits=LIMITS) for key in ("a", "b")]
+    shares = [schema.Share(key=key, route=ROUTE, scenario="offline", limits=LIMITS) for key in ("a", "b")]
     asked = [(share, use) for share in shares for use in ("preparation", "window")]
     drawn, given = equipment({}), replace(equipment({}), seed=7)
     assert len({drawn.drawn(*each) for each in (*asked, *asked)}) == 8
@@ -410,12 +401,12 @@ def test_an_endless_feed_ends_the_search_for_a_batch(tmp_path: Path) -> None:
     assert (error.kind, "at least 5 units" in error.message) == ("wrong output", True)
 
 
-def probed(folder: Path, engine: str) -> Record:
+def probed(folder: Path, engine: str) -> schema.Record:
     (folder / "raw").mkdir(parents=True, exist_ok=True)
-    limits = Limits(warmup_ns=0, search_ns=0, min_ns=10**8, max_ns=10**9, min_feeds=4, audits=4)
+    limits = schema.Limits(warmup_ns=0, search_ns=0, min_ns=10**8, max_ns=10**9, min_feeds=4, audits=4)
     key, route = f"probe.{engine.lower()}", ROUTE.model_copy(update={"suite": "probe"})
-    share = Share(key=key, route=route, scenario="probe", batch=1, limits=limits)
-    phase = Phase(name=key, purpose="probe", tasks=(Task(device=DEVICE.id, shares=(share,)),))
+    share = schema.Share(key=key, route=route, scenario="probe", batch=1, limits=limits)
+    phase = schema.Phase(name=key, purpose="probe", tasks=(schema.Task(device=DEVICE.id, shares=(share,)),))
     (record,) = attend(phase, equipment({"as": engine}), folder, solo.drive)
     return audited(folder, record).model_copy(update={"conditions": ()})  # other tests may run beside it
 

@@ -9,24 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Audit,
-    Completions,
-    Conditions,
-    Device,
-    Domain,
-    Failure,
-    Gate,
-    Limits,
-    Metering,
-    Mix,
-    Rate,
-    Record,
-    Result,
-    Samples,
-    ServiceLimits,
-)
+from mixmark.harness.contracts import schema
 from mixmark.harness.judge import solo_rates as rates
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import voided
@@ -42,23 +25,26 @@ from tests.golden.sample import closed_loop, result
 
 SECOND = 1_000_000_000
 DEVICES = (
-    Device(id="cpu:0", kind="cpu", memory_pool="host", memory_bytes=64 << 30, precisions=("fp32",)),
-    Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", memory_bytes=8 << 30, precisions=("fp32",)),
+    schema.Device(id="cpu:0", kind="cpu", memory_pool="host", memory_bytes=64 << 30, precisions=("fp32",)),
+    schema.Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", memory_bytes=8 << 30, precisions=("fp32",)),
 )
-MIX = Mix(
-    name="mine", tier="edge", units={"llm": 100, "dlrm": 1000}, limits={"dlrm": ServiceLimits(total_ns=2 * SECOND)}
+MIX = schema.Mix(
+    name="mine",
+    tier="edge",
+    units={"llm": 100, "dlrm": 1000},
+    limits={"dlrm": schema.ServiceLimits(total_ns=2 * SECOND)},
 )
-LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=SECOND, max_ns=SECOND, min_feeds=1, audits=1)
+LIMITS = schema.Limits(warmup_ns=0, search_ns=0, min_ns=SECOND, max_ns=SECOND, min_feeds=1, audits=1)
 BRIEF = replace(presets.of("quick", "smoke"), mix=LIMITS)
-PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=4, feeds=(0,), values=(0.0,))
+PASSED = schema.Audit(gate=schema.Gate(metric="m", at_most=0.1), finished=4, feeds=(0,), values=(0.0,))
 
 
-def solo_rates(result: Result, mix: Mix) -> tuple[Rate, ...]:
+def solo_rates(result: schema.Result, mix: schema.Mix) -> tuple[schema.Rate, ...]:
     evidence = gather(result)
     return rates.solo(evidence, mix, voided(registered.findings("facts", evidence)))
 
 
-def solo(*devices: Device) -> Result:
+def solo(*devices: schema.Device) -> schema.Result:
     targets = [Target(device, "torch", {}) for device in devices]
     workloads = [Workload("llm", "1", ("single-stream",)), Workload("dlrm", "1", ("offline",))]
     phases = plan.solo(targets, workloads, "edge", presets.PRESETS["quick"])
@@ -66,11 +52,11 @@ def solo(*devices: Device) -> Result:
     return header.model_copy(update={"records": tuple(record(header, phase.name) for phase in phases)})
 
 
-def record(header: Result, key: str, feed_s: float = 1.0, feeds: int = 4, **changed: Any) -> Record:
+def record(header: schema.Result, key: str, feed_s: float = 1.0, feeds: int = 4, **changed: Any) -> schema.Record:
     """A feed of 100 tokens or of 1,000 samples takes so long."""
     (share,) = next(phase for phase in header.phases if phase.name == key).tasks[0].shares
     units = 100 if share.route.suite == "llm" else 1000
-    return Record.model_validate(
+    return schema.Record.model_validate(
         {
             "key": key,
             "phase": key,
@@ -87,7 +73,7 @@ def record(header: Result, key: str, feed_s: float = 1.0, feeds: int = 4, **chan
     )
 
 
-def changed(before: Result, suite: str, device: str, **changes: Any) -> Result:
+def changed(before: schema.Result, suite: str, device: str, **changes: Any) -> schema.Result:
     records = tuple(
         each.model_copy(update=changes) if (each.route.suite, each.route.device) == (suite, device) else each
         for each in before.records
@@ -115,16 +101,16 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
 
 def test_a_mix_without_a_suite_carries_the_reason_why_that_failed() -> None:
     before = solo(DEVICES[0])
-    failure = Failure(kind="refused", message="needs 12.0 GiB of host memory, 8.0 GiB are free")
+    failure = schema.Failure(kind="refused", message="needs 12.0 GiB of host memory, 8.0 GiB are free")
     refused = changed(before, "llm", "cpu:0", completions=None, audit=None, error=failure)
     found = RunState(refused, BRIEF, {}).placement
-    assert isinstance(found, Absent) and found.reason == f"no device can run llm; llm: {failure.message}"
+    assert isinstance(found, schema.Absent) and found.reason == f"no device can run llm; llm: {failure.message}"
     wrong = changed(before, "llm", "cpu:0", audit=PASSED.model_copy(update={"values": (0.2,)}))
     found = RunState(wrong, BRIEF, {}).placement
-    assert isinstance(found, Absent) and "the solo records say why" in found.reason
+    assert isinstance(found, schema.Absent) and "the solo records say why" in found.reason
 
 
-def units_per_s(of: Result) -> dict[tuple[str, str], float]:
+def units_per_s(of: schema.Result) -> dict[tuple[str, str], float]:
     return {(rate.suite, rate.device): round(rate.units_per_s, 6) for rate in solo_rates(of, MIX)}
 
 
@@ -155,12 +141,12 @@ def test_of_several_runs_of_a_route_the_best_counts(fast_first: bool) -> None:
     assert units_per_s(before.model_copy(update={"records": records}))["llm", "cpu:0"] == 200
 
 
-def metered(before: Result, watts: dict[str, tuple[float, float, float]], wall: float | None) -> Result:
+def metered(before: schema.Result, watts: dict[str, tuple[float, float, float]], wall: float | None) -> schema.Result:
     """Each phase: a minute of rest, 80 s of work, a minute of rest; so many watts of each device in each of them."""
     at = np.arange(0, 200 * SECOND + 1, SECOND // 2)
     curves = {f"own/{id}": each for id, each in watts.items()} | ({"wall": (wall, 2 * wall, wall)} if wall else {})
     domains = tuple(
-        Domain(
+        schema.Domain(
             id=id,
             meter="acme",
             covers=(id.removeprefix("own/"),) if id != "wall" else tuple(watts),
@@ -172,12 +158,12 @@ def metered(before: Result, watts: dict[str, tuple[float, float, float]], wall: 
         for id in curves
     )
     samples = {
-        id: Samples(at, at, np.select((at < 60 * SECOND, at < 140 * SECOND), each[:2], each[2]))
+        id: schema.Samples(at, at, np.select((at < 60 * SECOND, at < 140 * SECOND), each[:2], each[2]))
         for id, each in curves.items()
     }
     idle = ((0, 59 * SECOND), (141 * SECOND, 200 * SECOND))
     meterings = tuple(
-        Metering(phase=each.phase, begin_ns=0, end_ns=200 * SECOND, cpu_ns=0, idle_ns=idle, samples=samples)
+        schema.Metering(phase=each.phase, begin_ns=0, end_ns=200 * SECOND, cpu_ns=0, idle_ns=idle, samples=samples)
         for each in before.records
     )
     return before.model_copy(update={"domains": domains, "meterings": meterings})
@@ -199,7 +185,7 @@ def test_the_power_of_a_machine_at_rest_is_that_of_its_pauses() -> None:
         "whose the rest is, nobody knows"
     )
     assert rates.power(solo(*DEVICES)) is None
-    hidden = Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
+    hidden = schema.Absent(kind="meter", name="rapl dram", reason="only root may read it", covers=("memory",))
     partly = rates.power(metered(solo(*DEVICES), WATTS, None).model_copy(update={"absent": (hidden,)}))
     assert partly is not None and partly.rest_watts == 0, "no boundary holds more than the devices"
 
@@ -208,7 +194,7 @@ def test_a_rate_has_the_watts_of_its_own_window() -> None:
     done = closed_loop([[SECOND]] * 40, 100)
     later_ns = 80 * SECOND
     issued = done.issued_ns + later_ns
-    shifted = Completions(issued, issued, done.ends, done.yielded_ns + later_ns, done.units)
+    shifted = schema.Completions(issued, issued, done.ends, done.yielded_ns + later_ns, done.units)
     before = metered(changed(solo(*DEVICES), "llm", "gpu:0", completions=shifted), WATTS, None)
     watts = {(rate.suite, rate.device): rate.watts for rate in solo_rates(before, MIX)}
     assert watts["llm", "gpu:0"] == pytest.approx(300)
@@ -217,10 +203,10 @@ def test_a_rate_has_the_watts_of_its_own_window() -> None:
 
 def test_an_accelerators_host_threads_are_those_of_its_hungriest_suite() -> None:
     def busy(seconds: float, cpus: int | None = 8) -> dict[str, Any]:
-        block = Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=cpus, own_ns=int(seconds * SECOND))
+        block = schema.Conditions(begin_ns=1_000, end_ns=4 * SECOND, cpus=cpus, own_ns=int(seconds * SECOND))
         return {"conditions": (block,)}
 
-    def host_fraction(of: Result) -> float:
+    def host_fraction(of: schema.Result) -> float:
         (mixed,) = later(of)
         assert mixed.placement is not None
         return float(round(mixed.placement.host_fraction, 3))
@@ -248,7 +234,7 @@ def test_feeds_beyond_the_mixs_limits_are_no_rate() -> None:
     assert ("dlrm", "cpu:0") not in {(rate.suite, rate.device) for rate in late}
 
 
-def later(before: Result, confirm: bool = False, runs: int = 1, **pools: int) -> Any:
+def later(before: schema.Result, confirm: bool = False, runs: int = 1, **pools: int) -> Any:
     pool_bytes = {name.replace("_", ":"): size for name, size in pools.items()}
     return [*next_steps(RunState(before, replace(BRIEF, runs=runs, confirm=confirm), pool_bytes))]
 
@@ -298,7 +284,7 @@ def test_only_what_a_plan_uses_is_measured_again() -> None:
 
 
 def test_where_memory_is_short_the_fastest_of_what_is_spare_is_loaded() -> None:
-    gpu = Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", memory_bytes=8 << 30, precisions=("fp32",))
+    gpu = schema.Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", memory_bytes=8 << 30, precisions=("fp32",))
     before = solo(DEVICES[0], gpu)
     for suite, device, feed_s in (("llm", "gpu:0", 100), ("dlrm", "gpu:0", 100)):
         units = 100 if suite == "llm" else 1000

@@ -9,23 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Audit,
-    Completions,
-    Conditions,
-    Cost,
-    Device,
-    Failure,
-    Gate,
-    Limits,
-    Mix,
-    Phase,
-    Precision,
-    Record,
-    Result,
-)
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
@@ -42,23 +27,23 @@ ZERO = np.zeros(1, np.int64)
 LLM = Workload("llm", "1", ("single-stream",))
 DLRM = Workload("dlrm", "1", ("offline", "single-stream"))
 PROBE = Workload("probe", "1", ("probe",))
-MIX = Mix(name="mine", tier="edge", units={"llm": 100, "dlrm": 1000})
+MIX = schema.Mix(name="mine", tier="edge", units={"llm": 100, "dlrm": 1000})
 Speeds = Mapping[str, float | Sequence[float]]
-PASSED = Audit(gate=Gate(metric="m", at_most=0.1), finished=1, feeds=(0,), values=(0.0,))
+PASSED = schema.Audit(gate=schema.Gate(metric="m", at_most=0.1), finished=1, feeds=(0,), values=(0.0,))
 
 
-def target(adapter: str, *precisions: Precision, dlrm: tuple[Precision, ...] = ("fp32",)) -> Target:
-    device = Device(
+def target(adapter: str, *precisions: schema.Precision, dlrm: tuple[schema.Precision, ...] = ("fp32",)) -> Target:
+    device = schema.Device(
         id="cpu:0", kind="cpu", memory_pool="host", precisions=precisions, precisions_by_suite={"dlrm": dlrm}
     )
     return Target(device, adapter, {})
 
 
-def candidates(*targets: Target, bits: Any = 16) -> tuple[Phase, ...]:
+def candidates(*targets: Target, bits: Any = 16) -> tuple[schema.Phase, ...]:
     return plan.solo(targets, (LLM, DLRM), "edge", presets.PRESETS["quick"], probe=PROBE, bits=bits)
 
 
-def told(phases: Sequence[Phase]) -> list[tuple[str, str, str, str]]:
+def told(phases: Sequence[schema.Phase]) -> list[tuple[str, str, str, str]]:
     shares = [phase.shares[0] for phase in phases]
     return [
         (phase.purpose, each.route.suite, each.route.adapter, each.route.precision)
@@ -66,8 +51,8 @@ def told(phases: Sequence[Phase]) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def began(routes: tuple[Phase, ...]) -> Result:
-    device = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("bf16", "fp32", "int8"))
+def began(routes: tuple[schema.Phase, ...]) -> schema.Result:
+    device = schema.Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("bf16", "fp32", "int8"))
     torch = result().environments["torch"]
     changes = {
         "devices": (device,),
@@ -80,7 +65,7 @@ def began(routes: tuple[Phase, ...]) -> Result:
     return result().model_copy(update=changes)
 
 
-def went(before: Result, speeds: Speeds, audit: Audit | None = PASSED, flops: float = 0) -> Result:
+def went(before: schema.Result, speeds: Speeds, audit: schema.Audit | None = PASSED, flops: float = 0) -> schema.Result:
     """Every phase that has no record gets one. speeds: units per second by adapter or precision; a pair are the
     speeds of its screening run and of its measurement, and 0 is a crash. flops: of each unit, also of the probes."""
     known = {record.phase for record in before.records}
@@ -90,13 +75,13 @@ def went(before: Result, speeds: Speeds, audit: Audit | None = PASSED, flops: fl
         speed = speeds.get(share.route.precision) or speeds[share.route.adapter]
         speed = speed[not share.limits.screening] if isinstance(speed, Sequence) else speed
         if not speed:
-            crash = Failure(kind="crashed", message="so it is")
+            crash = schema.Failure(kind="crashed", message="so it is")
             about = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
-            fresh.append(Record.model_validate(about | {"unit": "unit", "screening": True, "error": crash}))
+            fresh.append(schema.Record.model_validate(about | {"unit": "unit", "screening": True, "error": crash}))
             continue
         step_ns = round(SECOND / speed)
         marks = np.arange(1, 5) * step_ns
-        done = Completions(ZERO, ZERO, np.array([4]), marks, np.ones(4, np.int64))
+        done = schema.Completions(ZERO, ZERO, np.array([4]), marks, np.ones(4, np.int64))
         record = {"key": share.key, "phase": phase.name, "route": share.route, "scenario": share.scenario}
         record |= {
             "unit": "unit",
@@ -105,27 +90,29 @@ def went(before: Result, speeds: Speeds, audit: Audit | None = PASSED, flops: fl
             "run": share.run,
             "screening": share.limits.screening,
             "feed_units": 4,
-            "costs": (Cost(name="all", flops=flops, bytes=0, yields=4),) if flops else (),
+            "costs": (schema.Cost(name="all", flops=flops, bytes=0, yields=4),) if flops else (),
         }
-        fresh.append(Record.model_validate(record | ({} if share.limits.cut_off else {"audit": audit})))
+        fresh.append(schema.Record.model_validate(record | ({} if share.limits.cut_off else {"audit": audit})))
     return before.model_copy(update={"records": (*before.records, *fresh)})
 
 
-def grown(before: Result, *phases: Phase) -> Result:
+def grown(before: schema.Result, *phases: schema.Phase) -> schema.Result:
     return before.model_copy(update={"phases": (*before.phases, *phases)})
 
 
-def state(after: Result, limits: Limits = presets.SMOKE_MIX) -> RunState:
+def state(after: schema.Result, limits: schema.Limits = presets.SMOKE_MIX) -> RunState:
     return RunState(after, replace(presets.of("ranked", "smoke"), mix=limits), {})
 
 
-def planned(after: Result) -> list[Phase]:
+def planned(after: schema.Result) -> list[schema.Phase]:
     """The phases that come next before the mix."""
-    steps: Sequence[Phase | Absent] = stages.SCREENING.solo(state(after)) or stages.SOLO.solo(state(after))
-    return [each for each in steps if isinstance(each, Phase)]
+    steps: Sequence[schema.Phase | schema.Absent] = stages.SCREENING.solo(state(after)) or stages.SOLO.solo(
+        state(after)
+    )
+    return [each for each in steps if isinstance(each, schema.Phase)]
 
 
-def tried(before: Result, speeds: Speeds) -> Result:
+def tried(before: schema.Result, speeds: Speeds) -> schema.Result:
     """All runs before the mix. speeds: see `went`."""
     after = before
     while phases := planned(after):
@@ -133,7 +120,7 @@ def tried(before: Result, speeds: Speeds) -> Result:
     return after
 
 
-def measured(after: Result) -> list[tuple[str, str]]:
+def measured(after: schema.Result) -> list[tuple[str, str]]:
     """(suite, adapter) of the routes that were measured, in order."""
     return [(suite, adapter) for purpose, suite, adapter, _ in told(after.phases) if purpose == "solo"]
 
@@ -151,7 +138,7 @@ def test_a_class_has_the_best_precision_of_each_class_that_is_no_lower() -> None
 
 
 def test_a_device_below_the_class_is_left_out_and_told() -> None:
-    npu = Target(Device(id="npu:0", kind="npu", memory_pool="npu:0", precisions=("int8",)), "acme", {})
+    npu = Target(schema.Device(id="npu:0", kind="npu", memory_pool="npu:0", precisions=("int8",)), "acme", {})
     routes = candidates(target("torch", "bf16"), npu)
     assert {phase.shares[0].route.device for phase in routes} == {"cpu:0"}
     (absent,) = plan.left_out((target("torch", "bf16"), npu), routes, 16)
@@ -187,9 +174,9 @@ def test_a_route_that_cannot_win_by_its_ceiling_is_not_tried(probe_per_s: float,
     speeds = {"torch": 7, "onnxruntime": probe_per_s}
     after = went(grown(start, *planned(start)), speeds, flops=1e9)
     steps = stages.SCREENING.solo(state(after))
-    assert [isinstance(each, Absent) for each in steps] == [out]
+    assert [isinstance(each, schema.Absent) for each in steps] == [out]
     if out:
-        (absent,) = (each for each in steps if isinstance(each, Absent))
+        (absent,) = (each for each in steps if isinstance(each, schema.Absent))
         assert absent.label == "route llm on cpu:0 by onnxruntime in fp32"
         assert ("at most 6.25 tok/s in fp32" in absent.reason, "torch bf16 reached 7.00" in absent.reason) == (
             True,
@@ -255,7 +242,7 @@ def test_if_the_score_comes_first_checks_choose_the_routes_and_near_ones_are_che
     routes = candidates(*PAIR, target("openvino", "fp32", dlrm=("fp32",)), target("acme", "fp32", dlrm=()))
     speeds: Speeds = {"torch": 7, "onnxruntime": 7.5, "openvino": 6.8, "acme": 5}
 
-    def state(after: Result) -> RunState:
+    def state(after: schema.Result) -> RunState:
         return RunState(after, replace(presets.of("quick", "edge"), mix=presets.SMOKE_MIX), {})
 
     after, waiting, audits = began(routes), PASSED.model_copy(update={"values": ()}), 0
@@ -265,7 +252,7 @@ def test_if_the_score_comes_first_checks_choose_the_routes_and_near_ones_are_che
             audits += 1
             right = [each.model_copy(update={"audit": PASSED}) if each.audit else each for each in after.records]
             after = after.model_copy(update={"records": tuple(right)})
-        steps = [step for step in stages.next_steps(state(after)) if isinstance(step, Phase)]
+        steps = [step for step in stages.next_steps(state(after)) if isinstance(step, schema.Phase)]
         named += [phase.name.replace(".single-stream", "").replace("cpu-0.", "") for phase in steps]
         if not steps or steps[0].purpose == "mixed":
             break
@@ -301,9 +288,9 @@ def test_a_run_claims_no_weight_class_above_its_routes() -> None:
 
 def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
     # 1 s to the first of 8 units, and 0.5 s to each other: 4.5 s a feed; three of them were seen
-    done = Completions(ZERO, ZERO, np.array([3]), np.array([10, 15, 20]) * SECOND // 10, np.ones(3, np.int64))
+    done = schema.Completions(ZERO, ZERO, np.array([3]), np.array([10, 15, 20]) * SECOND // 10, np.ones(3, np.int64))
     assert screening_per_s(done, 8) == pytest.approx(8 / 4.5)
-    whole = Completions(ZERO, ZERO, np.array([1]), np.array([SECOND]), np.array([8]))
+    whole = schema.Completions(ZERO, ZERO, np.array([1]), np.array([SECOND]), np.array([8]))
     assert screening_per_s(whole, 8) == pytest.approx(8)
 
 
@@ -317,7 +304,7 @@ def test_a_screened_route_is_compared_with_the_runs_of_the_fastest() -> None:
 
 def test_a_disturbed_screening_run_compares_with_nothing() -> None:
     after = tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 5})
-    beside = Conditions(begin_ns=0, end_ns=SECOND, cpus=1, stolen_ns=SECOND // 4)
+    beside = schema.Conditions(begin_ns=0, end_ns=SECOND, cpus=1, stolen_ns=SECOND // 4)
     records = [each.model_copy(update={"conditions": (beside,)}) if each.screening else each for each in after.records]
     (line,) = summary(judge(after.model_copy(update={"records": tuple(records)}))).suites
     assert (line.route, line.others) == ("torch bf16", "")

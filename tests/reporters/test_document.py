@@ -11,49 +11,38 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from mixmark.reporters import document
-from mixmark.reporters.document import (
-    Bullets,
-    Chart,
-    Document,
-    Facts,
-    Heading,
-    Link,
-    Notes,
-    Paragraph,
-    Table,
-)  # fmt: skip
 from tests.golden.sample import FOLDER
 from tests.reporters.hostile import LONG
 from tests.reporters.parsed import Page
 
-EVERY = Document(
+EVERY = document.Document(
     "Acme Quartz, 4 cores",
     "edge tier · finished",
     (
-        Paragraph("2 of 3 suites", word="partial"),
-        Paragraph("TX 12.3 mixes per hour ± 1.5 %", style="strong"),
-        Bullets(("faster than Acme box", Link("its page", "https://example.org/"))),
-        Paragraph("mixmark run", style="code"),
-        Heading("Suites", "suites"),
-        Table(
+        document.Paragraph("2 of 3 suites", word="partial"),
+        document.Paragraph("TX 12.3 mixes per hour ± 1.5 %", style="strong"),
+        document.Bullets(("faster than Acme box", document.Link("its page", "https://example.org/"))),
+        document.Paragraph("mixmark run", style="code"),
+        document.Heading("Suites", "suites"),
+        document.Table(
             "Best routes",
             ("suite", "route", "throughput"),
             (
-                ("llm", "torch bf16\nsingle-stream", Link("7.00 tok/s\n± 2.0 %", "#a")),
-                ("dlrm", "torch fp32", Link("failed", "b.html")),
+                ("llm", "torch bf16\nsingle-stream", document.Link("7.00 tok/s\n± 2.0 %", "#a")),
+                ("dlrm", "torch fp32", document.Link("failed", "b.html")),
             ),
             text_columns=2,
         ),
-        Table("Without rows", ("suite",), ()),
-        Heading("llm", "a", 3, "cpu:0"),
-        Facts((("energy", "10 J"), ("report", Link("of result 1", "report-1.html")))),
-        Notes((("warning", "llm", "it drifted"), ("A", "", "a copy"))),
-        Chart("Power", Markup("<svg></svg>")),
-        Facts((("seed", "7"),), folded="The run"),
+        document.Table("Without rows", ("suite",), ()),
+        document.Heading("llm", "a", 3, "cpu:0"),
+        document.Facts((("energy", "10 J"), ("report", document.Link("of result 1", "report-1.html")))),
+        document.Notes((("warning", "llm", "it drifted"), ("A", "", "a copy"))),
+        document.Chart("Power", Markup("<svg></svg>")),
+        document.Facts((("seed", "7"),), folded="The run"),
     ),
     "the end",
 )
-FORMS: dict[str, Callable[[Document], str]] = {
+FORMS: dict[str, Callable[[document.Document], str]] = {
     "document.txt": document.console,
     "document.md": document.markdown,
     "document.html": lambda made: re.sub(r"\n\s*", "\n", re.sub("(?s)<style>.*</style>", "", document.html(made))),
@@ -66,19 +55,19 @@ def test_each_renderer_lays_out_every_block(name: str) -> None:
     assert FORMS[name](EVERY) == (FOLDER / name).read_text("utf-8"), "python -m tests.golden rewrites"
 
 
-def hostile(text: str) -> Document:
+def hostile(text: str) -> document.Document:
     """The document with that text in every place."""
     blocks = (
-        Heading(text),
-        Paragraph(text, word=text),
-        Paragraph(text, style="quiet"),
-        Bullets((text,)),
-        Facts(((text, text),)),
-        Notes(((text, text, text),)),
-        Table(text, (text, text), ((text, Link(text, "#a")),)),
-        Chart(text, Markup("<svg></svg>")),
+        document.Heading(text),
+        document.Paragraph(text, word=text),
+        document.Paragraph(text, style="quiet"),
+        document.Bullets((text,)),
+        document.Facts(((text, text),)),
+        document.Notes(((text, text, text),)),
+        document.Table(text, (text, text), ((text, document.Link(text, "#a")),)),
+        document.Chart(text, Markup("<svg></svg>")),
     )
-    return Document(text, text, blocks, text)
+    return document.Document(text, text, blocks, text)
 
 
 @pytest.mark.parametrize("width", [60, 100])
@@ -110,7 +99,7 @@ def test_markdown_shows_a_text_as_it_is_wherever_it_stands(text: str) -> None:
     parser = MarkdownIt().enable(["table", "strikethrough"])
 
     def page(text: str) -> Page:
-        linked = Table("", ("page",), ((Link(text, "b.html"),),))
+        linked = document.Table("", ("page",), ((document.Link(text, "b.html"),),))
         made = hostile(text)
         return Page(parser.render(document.markdown(replace(made, blocks=(*made.blocks, linked)))))
 
@@ -121,7 +110,9 @@ def test_markdown_shows_a_text_as_it_is_wherever_it_stands(text: str) -> None:
 
 def test_a_table_that_is_too_wide_goes_on_below_with_its_names() -> None:
     header = ("suite", *(f"machine {index}" for index in range(9)))
-    wide = Document("", "", (Table("", header, (("llm", *(f"{index}.00 tok/s" for index in range(9))),)),))
+    wide = document.Document(
+        "", "", (document.Table("", header, (("llm", *(f"{index}.00 tok/s" for index in range(9))),)),)
+    )
     text = document.console(wide, 60)
     assert text.count("llm") == text.count("suite") > 1
     assert all(f"{index}.00 tok/s" in text for index in range(9))
@@ -138,7 +129,7 @@ def test_no_cell_of_a_table_is_cut_at_any_width(width: int) -> None:
         "7.05 µs (7.04 µs to 7.06 µs)",
         "9 µs",
     )
-    lines = document.console(Document("", "", [Table("", header, [row], 2)]), width).splitlines()
+    lines = document.console(document.Document("", "", [document.Table("", header, [row], 2)]), width).splitlines()
     assert max(map(len, lines)) <= width
     for cell in (*" ".join(header[:2]).split(), *header[2:], *row[0].split(), *row[1:]):
         assert any(cell in line for line in lines), cell

@@ -13,18 +13,8 @@ import pytest
 from bench.capabilities.compare import slower
 from mixmark.harness.capabilities.compare import solo
 from mixmark.harness.capabilities.compare.solo import Comparison, Uncompared, ratio_of_runs, verdict_of
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import (
-    Audit,
-    Completions,
-    Gate,
-    Hosts,
-    NoiseFloor,
-    RateTrial,
-    Record,
-    Result,
-    Route,
-)
 from mixmark.harness.judge.assessment import judge
 from tests.fakes.hosts import cluster, environment_of
 from tests.golden.sample import GPU, closed_loop, record, result, server, system
@@ -32,35 +22,39 @@ from tests.golden.sample import GPU, closed_loop, record, result, server, system
 FLOOR = 0.01  # a noise floor, with which one run on each side may say something
 
 
-def window(step_ns: int, seed: int, feeds: int = 400, spread: float = 0.05) -> Completions:
+def window(step_ns: int, seed: int, feeds: int = 400, spread: float = 0.05) -> schema.Completions:
     noise = np.random.default_rng(seed).standard_normal(feeds)
     return closed_loop([[int(step_ns * (1 + spread * each))] for each in noise])
 
 
-def run_of(step_ns: int, seed: int, **others: Any) -> Record:
+def run_of(step_ns: int, seed: int, **others: Any) -> schema.Record:
     return record("a", "resnet50", "image", window(step_ns, seed), **others)
 
 
-def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[Result]:
+def runs(steps_ns: Sequence[int], first_seed: int = 0) -> list[schema.Result]:
     return [result(run_of(step_ns, first_seed + index)) for index, step_ns in enumerate(steps_ns)]
 
 
 def compared(
-    a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None
+    a: Sequence[schema.Result], b: Sequence[schema.Result], noise_floor: float | None = None
 ) -> list[Comparison | Uncompared]:
-    known = None if noise_floor is None else NoiseFloor(fraction=noise_floor, tier="edge", created_utc="2026-01-01")
+    known = (
+        None if noise_floor is None else schema.NoiseFloor(fraction=noise_floor, tier="edge", created_utc="2026-01-01")
+    )
     before, after = ([judge(whole.model_copy(update={"noise_floor": known})) for whole in side] for side in (a, b))
     return solo.compare(before, after)
 
 
-def comparison_of(a: Sequence[Result], b: Sequence[Result], noise_floor: float | None = None) -> Comparison:
+def comparison_of(
+    a: Sequence[schema.Result], b: Sequence[schema.Result], noise_floor: float | None = None
+) -> Comparison:
     """The only solo measurement of both sides, which was tested."""
     [comparison] = compared(a, b, noise_floor)
     assert isinstance(comparison, Comparison), comparison.reason
     return comparison
 
 
-def refused(a: Sequence[Result], b: Sequence[Result]) -> str:
+def refused(a: Sequence[schema.Result], b: Sequence[schema.Result]) -> str:
     """Why the only solo measurement of both sides was not tested."""
     [missed] = compared(a, b, FLOOR)
     assert isinstance(missed, Uncompared) and missed.label == "B"
@@ -98,8 +92,8 @@ def test_one_run_on_each_side_says_nothing_without_a_noise_floor() -> None:
 
 def test_a_wrong_output_is_not_compared() -> None:
     [a], [b] = runs([1_000_000]), runs([500_000], 1)
-    gate = Gate(metric="error", at_most=0.1)
-    audit = Audit(gate=gate, finished=1, feeds=(0,), values=(0.5,))
+    gate = schema.Gate(metric="error", at_most=0.1)
+    audit = schema.Audit(gate=gate, finished=1, feeds=(0,), values=(0.5,))
     wrong = b.model_copy(update={"records": tuple(each.model_copy(update={"audit": audit}) for each in b.records)})
     assert "of B counts for nothing: wrong outputs" in refused([a], [wrong])
 
@@ -129,10 +123,10 @@ def test_a_difference_is_seen_and_equals_are_not_called_different(scatter: float
 
 
 def test_a_noise_floor_of_another_tier_says_nothing() -> None:
-    smoke = NoiseFloor(fraction=0.1, tier="smoke", created_utc="2026-01-01")
-    edge = NoiseFloor(fraction=0.02, tier="edge", created_utc="2026-01-01")
+    smoke = schema.NoiseFloor(fraction=0.1, tier="smoke", created_utc="2026-01-01")
+    edge = schema.NoiseFloor(fraction=0.02, tier="edge", created_utc="2026-01-01")
 
-    def found(*floors: NoiseFloor) -> NoiseFloor | None:
+    def found(*floors: schema.NoiseFloor) -> schema.NoiseFloor | None:
         sides = runs([1_000_000]), runs([1_050_000], 1)
         known = (side[0].model_copy(update={"noise_floor": each}) for side, each in zip(sides, floors, strict=True))
         a, b = map(judge, known)
@@ -152,13 +146,13 @@ def test_several_runs_are_compared_by_how_they_scatter_not_by_their_blocks() -> 
     assert comparison_of(scattered, runs([1_050_000, 1_150_000, 1_000_000], 9)).verdict == "ambiguous"
 
 
-def several(steps_ns: Sequence[int], first_seed: int = 0, **changed: Sequence[Any]) -> list[Result]:
+def several(steps_ns: Sequence[int], first_seed: int = 0, **changed: Sequence[Any]) -> list[schema.Result]:
     """One result of several runs; `changed` alters a field of the record, or of its route, in each of them."""
     made = []
     for index, step_ns in enumerate(steps_ns):
         facts = {name: values[index] for name, values in changed.items()}
         run = run_of(step_ns, first_seed + index)
-        of_route = {name: facts.pop(name) for name in list(facts) if name in Route.model_fields}
+        of_route = {name: facts.pop(name) for name in list(facts) if name in schema.Route.model_fields}
         facts |= {"key": f"k{index}", "phase": f"k{index}", "run": index + 1}
         made.append(run.model_copy(update={**facts, "route": run.route.model_copy(update=of_route)}))
     return [result(*made)]
@@ -315,9 +309,9 @@ def test_a_server_with_too_few_feeds_has_no_percentile_to_compare() -> None:
 
 
 def test_highest_rates_need_several_runs() -> None:
-    trials = (RateTrial(rate_per_s=5, feeds=70, kept=True),)
+    trials = (schema.RateTrial(rate_per_s=5, feeds=70, kept=True),)
 
-    def found(rate_per_s: float) -> Result:
+    def found(rate_per_s: float) -> schema.Result:
         return server(window(1_000_000, 1), rate_per_s=rate_per_s, rate_trials=trials)
 
     assert "several runs" in refused([found(5.0)], [found(6.0)])
@@ -330,7 +324,7 @@ def test_a_measurement_is_compared_by_the_settings_and_the_software_of_its_host(
     ran = {"acme": environment_of("3.12"), "host2/acme": environment_of("3.13")}
     slow = system().model_copy(update={"governor": "powersave"})
     board = system().model_copy(update={"accelerators": ({"id": "gpu:0", "ecc": "on"},)})
-    groups = (Hosts(names=("host1",), system=slow), Hosts(names=("host2",), system=board))
+    groups = (schema.Hosts(names=("host1",), system=slow), schema.Hosts(names=("host2",), system=board))
     told = judge(two.model_copy(update={"hosts": groups, "environments": ran}))
     runs = {runs[0].solo.route.device: runs[0] for runs in solo.measurements([told])}
     seen = {id: (solo._state(run), solo._software(run)["Python"]) for id, run in runs.items()}
