@@ -135,12 +135,17 @@ class Client:
         with self._reply("POST", path, PATIENCE_S, body) as reply:
             if reply.status_code != 200:
                 raise self._refusal(reply, _page(reply))
-            pending, until = b"", time.monotonic() + PATIENCE_S
+            pending, until, kind = b"", time.monotonic() + PATIENCE_S, b""
             for data in reply.iter_bytes():
                 *lines, pending = (pending + data).split(b"\n")
                 for line in lines:
-                    if line.startswith(b"data:"):
-                        yield self._parsed(line[5:].strip())
+                    field, _, value = line.partition(b":")
+                    if field == b"event":
+                        kind = value.strip()
+                    elif field == b"error" or (field == b"data" and kind == b"error"):
+                        raise self._broke_off(value.strip())
+                    elif field == b"data":
+                        yield self._parsed(value.strip())
                         until = time.monotonic() + PATIENCE_S
                 if len(pending) > LONGEST_LINE:
                     raise MixmarkError(f"{host} sent a line of more than {LONGEST_LINE >> 20} MiB")
@@ -188,8 +193,11 @@ class Client:
         except (ValueError, RecursionError):
             raise MixmarkError(f"{self.address.host} sent an event that is not JSON") from None
         if isinstance(event, dict) and event.get("error"):
-            raise MixmarkError(f"{self.address.host} broke off: {self._reason(event)}")
+            raise self._broke_off(data)
         return event
+
+    def _broke_off(self, data: bytes) -> MixmarkError:
+        return MixmarkError(f"{self.address.host} broke off: {self._reason(data, data.decode(errors='replace'))}")
 
     def _refusal(self, reply: Response, page: bytes) -> MixmarkError:
         """The error for a reply without the requested content."""
@@ -201,14 +209,14 @@ class Client:
             return PluginError(f"{host} refuses the key (HTTP {status})", "key_env names the variable that holds it")
         if status == 429:
             return MixmarkError(f"{host} refuses more requests (HTTP 429)", "lower concurrency, or wait")
-        try:
-            reason = self._reason(json.loads(page))
-        except (ValueError, RecursionError):
-            reason = self.clean(reply.reason_phrase)
-        return MixmarkError(f"{host} answers with HTTP {status}: {reason}")
+        return MixmarkError(f"{host} answers with HTTP {status}: {self._reason(page, reply.reason_phrase)}")
 
-    def _reason(self, reply: Any) -> str:
-        """The message of an error in a server's reply."""
+    def _reason(self, text: bytes, otherwise: str) -> str:
+        """The message of an error in a server's reply, which may be no JSON."""
+        try:
+            reply = json.loads(text)
+        except (ValueError, RecursionError):
+            return self.clean(otherwise)
         error = reply.get("error", reply) if isinstance(reply, dict) else reply
         return self.clean(error.get("message", error) if isinstance(error, dict) else error)
 

@@ -238,6 +238,13 @@ BAD: dict[str, tuple[Callable[[Request], None], type[Exception], str]] = {
     "nothing without end": (endless({"tokens": [], "stop": False}), WrongOutput, "continues its reply"),
     "another model": (tokens(OUT, model="other"), WrongOutput, "the model other replied"),
     "an error in the stream": (raw(b'data: {"error": {"message": "no slot"}}\n\n'), MixmarkError, "broke off: no slot"),
+    "an event of the kind error": (
+        raw(b'event: error\ndata: {"message": "busy"}\n\n'),
+        MixmarkError,
+        "broke off: busy",
+    ),
+    "a field for errors": (raw(b'error: {"message": "no slot"}\n\n'), MixmarkError, "broke off: no slot"),
+    "an error in words": (raw(b"event: error\r\ndata: no slot\r\n\r\n"), MixmarkError, "broke off: no slot"),
     "a redirect": (page(302, {}, Location="http://elsewhere.test/x"), MixmarkError, "redirects to elsewhere.test"),
     "401": (page(401, {"error": "who?"}), PluginError, "refuses the key"),
     "429": (page(429, {}), MixmarkError, "429"),
