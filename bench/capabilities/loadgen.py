@@ -28,10 +28,8 @@ def main() -> None:
         words = ["run", "--mix", "none", "--loadgen", "--out", str(folder), *options]
         subprocess.run([sys.executable, "-m", "mixmark", *words], check=True)
         for test in timed(judge(store.open(folder))) or ():
-            pairs = [(f"p{each}", told, test.percentiles_ns[each]) for each, told in test.told.items()]
-            for name, theirs, ours in (*pairs, ("rate", *test.rates)):
-                if theirs and ours:
-                    ratios[test.suite, test.device, test.scenario, name].append(theirs / ours)
+            if test.loadgen and test.mixmark:
+                ratios[test.suite, test.device, test.scenario, test.name].append(test.loadgen / test.mixmark)
     print(f"LoadGen over Mixmark on the same feeds, {runs} runs: median (range)")
     for key, found in ratios.items():
         print(f"  {' '.join(key):40} {statistics.median(found):.4f} ({min(found):.4f} to {max(found):.4f})")

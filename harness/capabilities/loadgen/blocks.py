@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from mixmark.harness.capabilities.loadgen.facts import Reported
-from mixmark.harness.capabilities.loadgen.figures import Beside
+from mixmark.harness.capabilities.loadgen.figures import Beside, Reported
 from mixmark.harness.contracts.schema import Found
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.reporters import figures
@@ -14,24 +13,25 @@ from mixmark.reporters.experiments import Section
 from mixmark.reporters.figures import UNKNOWN
 
 TITLE = "Timed by LoadGen: not MLPerf results"
+BRIEF_PER_S = 50
+"""Of more feeds per second the message to the worker and back is a visible part of a latency."""
 
 
 class LoadGenSection(Section):
     def said(self, found: Found) -> str:
         return f"{Reported.model_validate(found.facts).phase}: LoadGen has its figures"
 
+    def lines(self, judged: Assessment, found: Sequence[Beside]) -> Iterator[tuple[str, str]]:
+        if brief := dict.fromkeys(each.suite for each in found if each.alone_per_s > BRIEF_PER_S):
+            yield "LoadGen", f"feeds of {', '.join(brief)} are brief: much of their latency is the way to the worker"
+
     def table(self, judged: Assessment, found: Sequence[Beside]) -> Table:
         header = ("suite", "device", "scenario", "figure", "LoadGen", "Mixmark", "difference", "alone", "LoadGen says")
         return Table(TITLE, header, [_row(each) for each in found], 4)
 
 
-def _row(test: Beside) -> tuple[str, ...]:
-    offline, told = test.scenario == "Offline", test.reported
-    if offline:
-        pair = [figures.prefixed(each, "/s") for each in test.rates]
-    else:
-        pair = [figures.duration(each.get("90")) for each in (test.told, test.percentiles_ns)]
-    differs = UNKNOWN if test.difference is None else f"{100 * test.difference:+.2g} %"
-    alone = figures.prefixed(test.alone_per_s, "/s")
-    valid = "no result" if told is None else "valid" if told.valid else "invalid"
-    return test.suite, test.device, test.scenario, "feeds" if offline else "p90", *pair, differs, alone, valid
+def _row(of: Beside) -> tuple[str, ...]:
+    pair = [figures.prefixed(x, "/s") if of.name == "rate" else figures.duration(x) for x in (of.loadgen, of.mixmark)]
+    differs = UNKNOWN if of.difference is None else f"{100 * of.difference:+.2g} %"
+    says = {None: "no result", True: "valid", False: "invalid"}[of.valid]
+    return of.suite, of.device, of.scenario, of.name, *pair, differs, figures.prefixed(of.alone_per_s, "/s"), says

@@ -1,70 +1,98 @@
-"""LoadGen's figures beside Mixmark's on the same feeds."""
+"""What a run keeps of LoadGen, and its figures beside Mixmark's on the same feeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from mixmark.harness.capabilities.loadgen.facts import NAME, LoadGenTest, Reported
+from pydantic import Field
+
 from mixmark.harness.contracts.figures import figure
+from mixmark.harness.contracts.schema import Fact, Record
+from mixmark.harness.contracts.schema.device import LARGEST
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.statistics.intervals import percentile
+from mixmark.harness.plugins.experiments import Facts
+
+NAME = "loadgen"
+Scenario = Literal["SingleStream", "Offline", "Server"]
+SCENARIOS: tuple[Scenario, ...] = ("SingleStream", "Offline", "Server")
+PERCENTILES = (50, 90, 99)
+
+
+class LoadGenTest(Fact):
+    """A test of LoadGen. A sample of its library is one feed, whose output's digest is the response."""
+
+    scenario: Scenario
+    """LoadGen's scenario."""
+    queries: int = Field(ge=1, le=LARGEST)
+    """The samples: as many as the library has, so each is issued once."""
+    per_s: float = Field(gt=0)
+    """The feeds per second of the route alone. The server's queries arrive at `LOAD` of it."""
+
+
+class Reported(Fact):
+    """The figures of LoadGen's log."""
+
+    phase: str = Field(max_length=200)
+    """The name of the phase."""
+    version: str = Field(max_length=100)
+    """LoadGen's version."""
+    valid: bool
+    """Whether LoadGen calls the test valid by its own rules."""
+    figures: Mapping[str, float]
+    """The latencies p50, p90 and p99 in ns, and the rate in samples per second."""
+
+
+FACTS = Facts(of_phase=LoadGenTest, of_found=Reported)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """One test by two clocks."""
+    """One figure of a test by two clocks: a latency in ns, or a rate in feeds per second."""
 
     suite: str
     """The suite that was measured."""
     device: str
     """The id of the device."""
-    scenario: str
-    """LoadGen's scenario: SingleStream, Offline or Server."""
-    reported: Reported | None
-    """What LoadGen reported. None if the test was cut off or failed."""
-    percentiles_ns: Mapping[str, int | None]
-    """The latencies by Mixmark's clock, from when LoadGen issued a query to the arrival of the digest."""
-    samples_per_s: float | None
-    """Feeds over the time from the first query to the last output, by Mixmark's clock."""
+    scenario: Scenario
+    """LoadGen's scenario."""
+    name: str
+    """p50, p90 or p99 of the latency; in Offline the rate."""
+    loadgen: float | None
+    """By LoadGen. None if the test was cut off or failed."""
+    mixmark: float | None
+    """By Mixmark: from when LoadGen issued a query to the arrival of its output's digest."""
+    valid: bool | None
+    """Whether LoadGen calls the test valid. None if it has no figure."""
     alone_per_s: float
     """The feeds per second of the route alone, with feeds that the worker's own loop makes."""
 
     @property
     @figure
     def difference(self) -> float | None:
-        """LoadGen's figure over Mixmark's, minus 1: of the rate in Offline, else of the 90th percentile."""
-        theirs, ours = (
-            self.rates if self.scenario == "Offline" else (self.told.get("90"), self.percentiles_ns.get("90"))
-        )
-        return theirs / ours - 1 if theirs and ours else None
-
-    @property
-    def told(self) -> Mapping[str, int]:
-        """The latencies by LoadGen."""
-        return self.reported.percentiles_ns if self.reported else {}
-
-    @property
-    def rates(self) -> tuple[float | None, float | None]:
-        """The feeds per second by LoadGen and by Mixmark."""
-        return self.reported.samples_per_s if self.reported else None, self.samples_per_s
+        """LoadGen's figure over Mixmark's, minus 1."""
+        return self.loadgen / self.mixmark - 1 if self.loadgen and self.mixmark else None
 
 
 def timed(judged: Assessment) -> tuple[Beside, ...] | None:
-    """The tests of a run, in their order. None if there are none."""
+    """The figures of the tests of a run, in their order. None if there are none."""
     result = judged.result
-    told = [Reported.model_validate(each.facts) for each in result.found if each.experiment == NAME]
-    by_phase = {each.phase: each for each in told}
-    records = {record.phase: record for record in result.records}
-    tests = []
-    for phase in (phase for phase in result.phases if phase.experiment == NAME and phase.name in records):
-        test, record = phase.told(LoadGenTest), records[phase.name]
-        done, rate, latencies = record.completions, None, {}
-        if done is not None:
-            ended_ns = done.yielded_ns[done.ends - 1]
-            latencies = {each: percentile(ended_ns - done.due_ns, int(each) / 100) for each in ("50", "90", "99")}
-            rate = len(done) * 1e9 / float(ended_ns.max() - done.due_ns.min())
-        told_of = by_phase.get(phase.name)
-        device = record.route.device
-        tests.append(Beside(test.suite, device, test.scenario, told_of, latencies, rate, test.per_s))
-    return tuple(tests) or None
+    reported = [Reported.model_validate(each.facts) for each in result.found if each.experiment == NAME]
+    by_phase = {each.phase: each for each in reported}
+    tests = {phase.name: phase.told(LoadGenTest) for phase in result.phases if phase.experiment == NAME}
+    records = {each.phase: each for each in result.records if each.phase in tests}
+    return tuple(x for name, each in records.items() for x in _of(tests[name], each, by_phase.get(name))) or None
+
+
+def _of(test: LoadGenTest, record: Record, reported: Reported | None) -> Iterator[Beside]:
+    ours: dict[str, float | None] = {}
+    if (done := record.completions) is not None:
+        ended_ns = done.yielded_ns[done.ends - 1]
+        ours = {f"p{each}": percentile(ended_ns - done.due_ns, each / 100) for each in PERCENTILES}
+        ours["rate"] = len(done) * 1e9 / float(ended_ns.max() - done.due_ns.min())
+    theirs, valid = (reported.figures, reported.valid) if reported else ({}, None)
+    for name in ("rate",) if test.scenario == "Offline" else [f"p{each}" for each in PERCENTILES]:
+        pair = theirs.get(name), ours.get(name)
+        yield Beside(record.route.suite, record.route.device, test.scenario, name, *pair, valid, test.per_s)
