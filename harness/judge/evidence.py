@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
-from mixmark.harness.contracts.device_ids import named, part_of
+from mixmark.harness.contracts.device_ids import host_of, named, part_of
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import (
     AcceleratorConditions,
     Completions,
     Conditions,
+    Fact,
+    Hosts,
     Int64s,
     Limits,
     Record,
@@ -21,7 +25,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.judge import mixed_run, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
-from mixmark.harness.judge.energy import total
+from mixmark.harness.judge.energy import coverage, total
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRates
@@ -40,6 +44,7 @@ class Measurement:
     record: Record
     completions: Completions
     result: Result = field(repr=False)
+    """Of its machine alone."""
 
     @property
     def key(self) -> str:
@@ -276,8 +281,11 @@ class Evidence:
 def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType({})) -> Evidence:
     """The evidence of a result. A probe that was disturbed sets no ceiling: what it found is too low, and an honest
     record would exceed it."""
+    machines = by_machine(result)
     measured = tuple(
-        Measurement(record, record.completions, result) for record in result.records if record.completions is not None
+        Measurement(record, record.completions, machines.get(record.route.host, result))
+        for record in result.records
+        if record.completions is not None
     )
     probes = [each.record for each in measured if each.record.scenario == "probe" and not each.disturbed]
     witnesses = [record for record in probes if result.ran_built_in(record.route)]
@@ -290,6 +298,39 @@ def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType(
         typical=typical,
         unknown_suites=unknown_suites,
     )
+
+
+def by_machine(result: Result) -> Mapping[str, Result]:
+    """What was measured on each machine, by the names of its hosts: of a run on one machine, the whole result. Phases
+    of other machines may have gone on at the same time, so a solo measurement has the energy of its own machine."""
+    if len(result.systems) == 1:
+        return dict.fromkeys(result.systems, result)
+    first_of = {host: host for host in result.systems}
+    for group in coverage.by_machine(result.domains):
+        hosts = sorted(first_of.keys() & frozenset().union(*(each.hosts for each in group)))
+        first_of |= dict.fromkeys(hosts, hosts[0] if hosts else "")
+    of_phase: dict[str, set[str]] = defaultdict(set)
+    for record in result.records:
+        of_phase[record.phase].add(record.route.host)
+    kept: dict[str, dict[str, list[Fact]]] = {first: defaultdict(list) for first in first_of.values()}
+
+    def keep(name: str, facts: Iterable[Fact], hosts_of: Callable[[Any], Iterable[str]]) -> None:
+        for fact in facts:
+            for machine in {first_of[host] for host in hosts_of(fact) if host in first_of}:
+                kept[machine][name].append(fact)
+
+    keep("devices", result.devices, lambda device: [device.host])
+    keep("domains", result.domains, lambda domain: domain.hosts)
+    keep("absent", result.absent, lambda absence: map(host_of, (absence.name, *absence.covers)))
+    keep("records", result.records, lambda record: [record.route.host])
+    keep("connections", result.connections, lambda connection: [connection.host])
+    keep("phases", result.phases, lambda phase: of_phase[phase.name])
+    keep("meterings", result.meterings, lambda metering: of_phase[metering.phase])
+    alone = [Hosts(names=(host,), system=system) for host, system in result.systems.items()]
+    keep("hosts", alone, lambda hosts: hosts.names)
+    names = ("devices", "domains", "absent", "records", "connections", "phases", "meterings", "hosts")
+    found = {first: result.model_copy(update={name: tuple(own[name]) for name in names}) for first, own in kept.items()}
+    return {host: found[first] for host, first in first_of.items()}
 
 
 def is_solo(record: Record) -> bool:

@@ -14,7 +14,7 @@ from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Mix, Rate, Result, ScenarioName, ServiceLimits
 from mixmark.harness.judge.diagnosis import BestRate
 from mixmark.harness.judge.energy.total import device_watts, total
-from mixmark.harness.judge.evidence import Evidence, Measurement
+from mixmark.harness.judge.evidence import Evidence, Measurement, by_machine
 from mixmark.harness.judge.mixed_run import HOUR_S
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.intervals import WIDEST
@@ -133,10 +133,18 @@ def _limit_per_hour(result: Result, solos: Iterable[Solo], reached: Callable[[So
 
 
 def power(result: Result) -> Power | None:
-    """The power of the machine while nothing runs, from the pauses around the phases.
+    """The power of all machines while nothing runs, from the pauses around the phases.
 
     None if a device has no meter of its own.
     """
+    found = [_power(own) for own in {id(own): own for own in by_machine(result).values()}.values()]
+    known = [own for own in found if own is not None]
+    idle_watts = {id: watts for own in known for id, watts in own.idle_watts.items()}
+    return Power(idle_watts, sum(own.rest_watts for own in known)) if len(known) == len(found) else None
+
+
+def _power(result: Result) -> Power | None:
+    """The power of one machine while nothing runs."""
     idle: dict[str, list[float]] = defaultdict(list)
     rest: list[float] = []
     for metering in result.meterings:

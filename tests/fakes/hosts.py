@@ -103,14 +103,18 @@ def cluster(names: Sequence[str] = NAMES, runs: int = 1, speeds: Rates | None = 
     ids = tuple(dict.fromkeys(id for _, id in known))
     whole = result(runs_made, EDGE, None, machine.now_ns, ids)
     records = list(map(timed, whole.records))
-    domains = tuple(map(wall, names))
+    of_phase: dict[str, dict[str, Domain]] = {}
+    for each in records:
+        of_phase.setdefault(each.phase, {})[each.route.host] = wall(each.route.host)
     spans = {each.phase: each.parent_window_ns or (0, SECOND) for each in records}
     return whole.model_copy(
         update={
             "records": tuple(records),
-            "domains": domains,
+            "domains": tuple(map(wall, names)),
             "hosts": (Hosts(names=tuple(names), system=system()),),
-            "meterings": tuple(metering(name, domains, WATTS, *span) for name, span in spans.items()),
+            "meterings": tuple(
+                metering(name, [*of_phase[name].values()], WATTS, *span) for name, span in spans.items()
+            ),
             "connections": tuple(connection(name, host) for name in spans for host in names),
         }
     )

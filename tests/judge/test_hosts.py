@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pydantic import ValidationError
@@ -11,10 +12,13 @@ from pydantic import ValidationError
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.schema import Conditions, Cost, Hosts, Phase, Rate, Result, System
 from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.energy import total
+from mixmark.harness.judge.energy.reading import same
+from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity, interference, quality
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.plan.placement import place
-from tests.fakes.hosts import BOUND_NS, cluster, connection, environment_of, watched
+from tests.fakes.hosts import BOUND_NS, WATTS, cluster, connection, environment_of, watched
 from tests.fakes.machine import SECOND, device
 from tests.golden import sample
 from tests.judge.found import canaries, facts, said, says, scored
@@ -282,3 +286,28 @@ def test_the_threads_of_an_accelerator_take_time_of_its_own_host_only() -> None:
     assert used["host2/cpu:0"] == pytest.approx(1, abs=1e-6)
     together = place({"llm": 1, "dlrm": 1}, known, [device(id) for id in ids], host_fraction=0.0)
     assert found.mixes_per_s < together.mixes_per_s * (1 - 1e-3), "host1's processor is taken"
+
+
+# energy
+
+
+def test_hosts_that_name_one_plug_are_found_without_comparing_each_two_and_a_solo_has_the_energy_of_its_own_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = cluster([f"host{number}" for number in range(1, 7)], seconds=60)
+    solo = next(each for each in gather(whole).measured if each.key == "solo.llm.host3-gpu-0")
+    assert solo.energy is not None and solo.energy.domains == ("host3/plug",)
+    assert solo.energy.joules == pytest.approx(WATTS * 1000, rel=1e-4)
+    compared = Mock(side_effect=same)
+    monkeypatch.setattr(total, "same", compared)
+    assert scored(whole).boundary == "wall" and not compared.called
+    meterings = tuple(
+        each.model_copy(update={"samples": {**each.samples, "host6/plug": each.samples["host4/plug"]}})
+        if each.phase == "mixed.1"
+        else each
+        for each in whole.meterings
+    )
+    cheat = whole.model_copy(update={"meterings": meterings})
+    twins = {"phase": "mixed.1", "domain": "host4/plug", "other": "host6/plug"}
+    assert said(quality.energy_agrees, cheat) == [says("energy_agrees.twins", "run", **twins)]
+    assert scored(cheat).boundary is None and compared.call_count == 4, "once for each look"

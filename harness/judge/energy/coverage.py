@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import get_args
@@ -19,6 +20,21 @@ LEFT_OUT: Mapping[Boundary, tuple[str, ...]] = {
 }
 
 
+def by_machine(domains: Iterable[Domain]) -> Collection[list[Domain]]:
+    """The domains in groups that have no host in common. Domains of different groups never overlap."""
+    of_host: dict[str, list[Domain]] = {}
+    for domain in domains:
+        met = {id(group): group for group in map(of_host.get, domain.hosts) if group}
+        joined = [*(each for group in met.values() for each in group), domain]
+        of_host |= {host: joined for each in joined for host in each.hosts}
+    return {id(group): group for group in of_host.values()}.values()
+
+
+def pairs(domains: Iterable[Domain]) -> Iterator[tuple[Domain, Domain]]:
+    """The pairs that may overlap."""
+    return (pair for group in by_machine(domains) for pair in combinations(group, 2))
+
+
 def rivals(domains: Iterable[Domain]) -> Iterator[tuple[Domain, Domain]]:
     """The pairs of external meters of one boundary that claim the same thing, neither as a part of the other.
 
@@ -26,7 +42,7 @@ def rivals(domains: Iterable[Domain]) -> Iterator[tuple[Domain, Domain]]:
     of the machine knows.
     """
     known = {each.id: each for each in domains if each.method == "external"}
-    for one, other in combinations(known.values(), 2):
+    for one, other in pairs(known.values()):
         nested = contains(one, other, known) or contains(other, one, known)
         nested = nested or set(one.covers) < set(other.covers) or set(other.covers) < set(one.covers)
         if one.boundary == other.boundary and not nested and overlap(one, other, known):
@@ -81,22 +97,36 @@ def within(boundary: Boundary, domains: Iterable[Domain], readable: Collection[s
     """
     known = {domain.id: domain for domain in domains}
     of_it = [each for each in known.values() if each.boundary == boundary and each.id in readable]
-    chosen: list[Domain] = []
+    chosen: dict[str, list[Domain]] = defaultdict(list)
     for domain in sorted(of_it, key=lambda each: _rank(each, known)):
-        if not any(overlap(domain, other, known) for other in chosen):
-            chosen.append(domain)
-    return tuple(chosen)
+        if not any(overlap(domain, other, known) for host in domain.hosts for other in chosen[host]):
+            for host in domain.hosts:
+                chosen[host].append(domain)
+    return tuple({each.id: each for own in chosen.values() for each in own}.values())
 
 
 def lacking(domains: Iterable[Domain], needed: Iterable[str]) -> tuple[str, ...]:
     """What of `needed`, such as `memory/2-of-2`, none of the domains covers, in order."""
-    covers = {each for domain in domains for each in domain.covers}
+    covers = covered(domains)
     return tuple(each for each in dict.fromkeys(needed) if not is_held(each, covers))
 
 
-def is_held(name: str, covers: Collection[str]) -> bool:
+Covers = Mapping[str, Collection[str]]
+"""The names of what is covered, by host."""
+
+
+def covered(domains: Iterable[Domain]) -> Covers:
+    covers: dict[str, set[str]] = defaultdict(set)
+    for name in (each for domain in domains for each in domain.covers):
+        covers[host_of(name)].add(name)
+    return covers
+
+
+def is_held(name: str, covers: Covers) -> bool:
     """Whether something of a host is covered, by its own name or with the whole host."""
-    return is_covered(name, covers) or is_covered(on(host_of(name), WHOLE), covers)
+    host = host_of(name)
+    own = covers.get(host, ())
+    return is_covered(name, own) or is_covered(on(host, WHOLE), own)
 
 
 def _rank(domain: Domain, known: Mapping[str, Domain]) -> tuple[object, ...]:
@@ -118,7 +148,7 @@ def needed(devices: Iterable[Device], hosts: Iterable[str] = ("",)) -> tuple[Dev
 
 def uncovered(domains: Iterable[Domain], devices: Iterable[Device]) -> tuple[str, ...]:
     """The devices that are not wholly covered, in order."""
-    covers = {each for domain in domains for each in domain.covers}
+    covers = covered(domains)
     return tuple(each.id for each in devices if not is_whole(each, covers))
 
 
@@ -142,14 +172,15 @@ def why_no_boundary(domains: Sequence[Domain], devices: Sequence[Device]) -> Ite
         yield from (f"{each} is not metered" for each in missing)
         return
     ids, kinds = {each.id for each in domains}, dict[str, list[Boundary]]()
-    for host in dict.fromkeys(each.host for each in devices):
-        own = [each for each in devices if each.host == host]
-        kinds[host] = [kind for kind in CLASSES if not uncovered(within(kind, domains, ids), own)]
+    chosen = {kind: covered(within(kind, domains, ids)) for kind in CLASSES}
+    for device in devices:
+        known = kinds.setdefault(device.host, [*CLASSES])
+        known[:] = [kind for kind in known if is_whole(device, chosen[kind])]
     if not set(CLASSES).intersection(*kinds.values()):
         by = ", ".join(f"{named(host)} by {' or '.join(each) or 'several'}" for host, each in kinds.items())
         yield f"different boundaries are never added: {by}"
 
 
-def is_whole(device: Device, covers: Collection[str]) -> bool:
+def is_whole(device: Device, covers: Covers) -> bool:
     """Whether all of a device is covered: of a group every part, of a slice the device that it is a slice of."""
     return is_held(device.whole.id, covers) or all(is_held(part, covers) for part in device.silicon)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, starmap
+from itertools import starmap
 
 import numpy as np
 
@@ -17,19 +17,31 @@ from mixmark.harness.judge.energy.coverage import (
     CLASSES,
     LEFT_OUT,
     antichain,
+    by_machine,
     contains,
+    covered,
     is_held,
     is_whole,
     lacking,
     needed,
+    pairs,
     rivals,
     uncovered,
     why_no_boundary,
     within,
 )
-from mixmark.harness.judge.energy.reading import TOO_SHORT, WHOLE, EnergyReading, cumulative, in_phase, same
+from mixmark.harness.judge.energy.reading import (
+    TOO_SHORT,
+    WHOLE,
+    EnergyReading,
+    cumulative,
+    in_phase,
+    rows_of_changes,
+    same,
+)
 from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
+IN_COMMON = 0.2  # of the rows of changes of two sources, which are compared then
 CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
 CLAIM = (
     "{one} and {other} both claim to meter the same thing: if each meters a part of it, declare the parts, "
@@ -144,9 +156,9 @@ def _sum(
 
 def _outside(kind: Boundary, chosen: Iterable[Domain], of_hosts: Collection[str]) -> Iterator[str]:
     """What lies outside of the boundary. If it does so on some hosts only, with their names."""
-    covers = {each for domain in chosen for each in domain.covers}
+    covers = covered(chosen)
     for name in LEFT_OUT[kind]:
-        lacking = [host for host in of_hosts if not is_covered(on(host, name), covers)]
+        lacking = [host for host in of_hosts if not is_covered(on(host, name), covers.get(host, ()))]
         if len(lacking) == len(of_hosts):
             yield name
         elif lacking:
@@ -203,10 +215,15 @@ def total(result: Result, phase: str, begin_ns: int, end_ns: int) -> MachineEner
 
 def twins(ids: Iterable[str], metering: Metering) -> Iterator[tuple[str, str]]:
     """The pairs of sources that showed one and the same reading in a phase: to add them would count it twice, and that
-    they agree tells nothing."""
-    read = [(id, metering.samples[id]) for id in ids if id in metering.samples]
-    for (one, samples), (other, beside) in combinations(read, 2):
-        if same(samples, beside):
+    they agree tells nothing. Of several alike, each is paired with the first. The sources of all hosts are compared if
+    they have enough `rows_of_changes` in common."""
+    read = {id: metering.samples[id] for id in ids if id in metering.samples}
+    rows = {id: rows_of_changes(samples) for id, samples in read.items()}
+    first: dict[int, str] = {}
+    common = Counter((first.setdefault(row, id), id) for id, own in rows.items() for row in own)
+    for (one, other), count in common.items():
+        alike = one != other and count >= IN_COMMON * min(len(rows[one]), len(rows[other]))
+        if alike and same(read[one], read[other]):
             yield one, other
 
 
@@ -260,7 +277,7 @@ def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_
     ]
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in own}
     chosen = antichain(own, {id for id, each in readings.items() if each.valid}, (device,))
-    if not is_whole(device, {each for domain in chosen for each in domain.covers}):
+    if not is_whole(device, covered(chosen)):
         return None
     return sum(watts for each in chosen if (watts := readings[each.id].watts) is not None)
 
@@ -272,7 +289,7 @@ def disagreements(
     is the one. If one of two counters, or of two powers, contains the other, the part may be less."""
     known = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
     ranked = sorted(known.values(), key=lambda each: (each.method != "counter", each.method == "external", each.id))
-    for one, other in combinations(ranked, 2):
+    for one, other in pairs(ranked):
         if one.boundary != other.boundary or set(one.covers) != set(other.covers):
             continue
         contained = one.quantity == other.quantity and (contains(one, other, known) or contains(other, one, known))
@@ -285,7 +302,14 @@ def disagreements(
 def less_than_parts(domains: Iterable[Domain], readings: Mapping[str, EnergyReading]) -> frozenset[str]:
     """The sources that read less than their parts together, by more than `CROSS_CHECK`: a wall or a node, or all
     pieces of one, against what it holds, and a source that covers more than others of its boundary, against those."""
-    read = {each.id: each for each in domains if each.method != "modelled" and readings[each.id].valid}
+    valid = [each for each in domains if each.method != "modelled" and readings[each.id].valid]
+    return frozenset(
+        id for own in by_machine(valid) for id in _less_than_parts({each.id: each for each in own}, readings)
+    )
+
+
+def _less_than_parts(read: Mapping[str, Domain], readings: Mapping[str, EnergyReading]) -> set[str]:
+    """The sources of one machine that read less than their parts."""
 
     def joules(of: Iterable[Domain]) -> float:
         return sum(readings[each.id].joules or 0 for each in of)
@@ -299,13 +323,13 @@ def less_than_parts(domains: Iterable[Domain], readings: Mapping[str, EnergyRead
                 pieces[each.hosts].append(each)
         split = [tuple(own) for of, own in pieces.items() if of <= _wholly(own)]
         for wholes in [(each,) for each in of_kind] + split:
-            covers = {part for each in wholes for part in each.covers}
-            inner = [within(kind, (each for each in of_kind if set(each.covers) < covers and each not in wholes), read)]
+            covers, names = covered(wholes), {part for each in wholes for part in each.covers}
+            inner = [within(kind, (each for each in of_kind if set(each.covers) < names and each not in wholes), read)]
             held = [each for each in read.values() if all(is_held(part, covers) for part in each.covers)]
             inner += [within(each, held, read) for each in CLASSES[CLASSES.index(kind) + 1 :]]
             if joules(wholes) < (1 - CROSS_CHECK) * max(map(joules, inner), default=0):
                 less |= {each.id for each in wholes}
-    return frozenset(less)
+    return less
 
 
 def _wholly(domains: Sequence[Domain]) -> frozenset[str]:

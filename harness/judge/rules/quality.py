@@ -281,7 +281,7 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
         if window.metering is None:
             yield window.found("energy_valid.not_read")
             continue
-        for domain in _meterable(evidence.result):
+        for domain in _meterable(window.result):
             reading = window.energy.readings[domain.id]
             if reading.reasons == (SHORT,):
                 yield window.found("energy_valid.short", domain=domain.id, needed=ENOUGH_PERIODS)
@@ -305,15 +305,14 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
 )
 def energy_agrees(evidence: Evidence) -> Iterator[Finding]:
     """Two sources of the same thing differ by at most 5 %, and no two sources show the same reading."""
-    domains = evidence.result.domains
     for window in _windows(evidence):
         if window.metering is None:  # as `energy_valid` says
             continue
-        for source, checked, by in disagreements(domains, window.energy.readings):
+        for source, checked, by in disagreements(window.result.domains, window.energy.readings):
             if abs(by) > CROSS_CHECK:
                 ids = {"domain": checked.id, "source": source.id}
                 yield window.found("energy_agrees.differ", **ids, by_pct=by * 100, limit=CROSS_CHECK)
-        for one, other in twins([domain.id for domain in _measured(evidence.result)], window.metering):
+        for one, other in twins([domain.id for domain in _measured(window.result)], window.metering):
             yield window.found("energy_agrees.twins", domain=one, other=other)
 
 
@@ -370,6 +369,8 @@ class _MeteredWindow:
     about: str
     phase: str
     energy: MachineEnergy
+    result: Result
+    """Of the machine or the machines that it is about."""
     metering: Metering | None
     """None if the meters were not read in its phase."""
 
@@ -383,8 +384,9 @@ def _windows(evidence: Evidence) -> Iterator[_MeteredWindow]:
     if not result.domains:
         return
     for run in evidence.runs:
-        yield _MeteredWindow("run", run.phase, run.total, metered(result, run.phase))
+        yield _MeteredWindow("run", run.phase, run.total, result, metered(result, run.phase))
     for measured in evidence.measured:
         phase = measured.record.phase
         if measured.record.scenario != "probe" and measured.energy is not None:
-            yield _MeteredWindow(measured.key, phase, measured.energy, metered(result, phase))
+            own = measured.result
+            yield _MeteredWindow(measured.key, phase, measured.energy, own, metered(own, phase))
