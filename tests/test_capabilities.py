@@ -22,7 +22,7 @@ ANYWHERE = "*"
 HOMONYMS = {
     "hosts": (
         "whose devices, systems and domains a result holds; one is this machine",
-        "result assessment reading coverage total consistency setup executor local_executor placement hosts "
+        "result assessment evidence reading coverage total consistency setup executor local_executor placement hosts "
         "report summary",
     ),
     "paths": ("of files", "counters data"),

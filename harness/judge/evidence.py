@@ -325,7 +325,12 @@ def by_machine(result: Result) -> Mapping[str, Result]:
     keep("records", result.records, lambda record: [record.route.host])
     keep("connections", result.connections, lambda connection: [connection.host])
     keep("phases", result.phases, lambda phase: of_phase[phase.name])
-    keep("meterings", result.meterings, lambda metering: of_phase[metering.phase])
+    of_domain = {domain.id: domain.hosts for domain in result.domains}
+    keep(
+        "meterings",
+        result.meterings,
+        lambda metering: of_phase[metering.phase].union(*(of_domain.get(id, ()) for id in metering.samples)),
+    )
     alone = [Hosts(names=(host,), system=system) for host, system in result.systems.items()]
     keep("hosts", alone, lambda hosts: hosts.names)
     names = ("devices", "domains", "absent", "records", "connections", "phases", "meterings", "hosts")
