@@ -129,6 +129,12 @@ def test_one_sample_in_256_is_set_aside_and_none_of_a_small_feed() -> None:
         assert judged(output, truth) == 4
 
 
+@pytest.mark.parametrize(("samples", "value"), [(1, 1), (128, 6), (256, 12), (512, 12)])
+def test_the_mean_counts_twelve_times_where_it_is_of_256_samples(samples: int, value: float) -> None:
+    truth, output = np.zeros((2, samples), np.float32)
+    assert judged(output + 1, truth) == value
+
+
 @pytest.fixture(scope="module")
 def smoke() -> tuple[Target, Array]:
     """The suite as it is, with its logits on fixed samples and one feed."""
@@ -143,7 +149,7 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
     assert set(audits(target, truth, truth)) == {0}
     assert max(audits(target, target(batch=100), truth)) < FP32 / 1000
     assert min(audits(target, target(dtype=torch.float16), truth)) > FP32
-    assert max(audits(target, target(dtype=torch.bfloat16), truth)) < AT_MOST["16 bits"] / 3
+    assert max(audits(target, target(dtype=torch.bfloat16), truth)) < AT_MOST["16 bits"] / 1.2
     with Rounded("int8"):
         assert max(audits(target, target(), truth)) < min(gate, AT_MOST["int4"]) / 3
         assert max(audits(target, target.changed(to(partial(integers, bits=8, group=None)))(), truth)) < gate
@@ -155,8 +161,8 @@ def test_rounding_passes_and_less_precision_than_declared_fails(smoke: tuple[Tar
 @pytest.mark.parametrize(("weight_class", "bits"), sweep((8, 4), (16, 8), (16, 4), usual=2))
 def test_weights_of_fewer_bits_than_declared_fail(weight_class: WeightClass, bits: int) -> None:
     target, *_ = opened("smoke", weight_class, range(1))
-    fewer = target.changed(to(partial(integers, bits=bits, group=GROUP if bits == 4 else None)))
-    assert min(audits(target, fewer(), target())) > AT_MOST["16 bits"] * (3 if bits == 4 else 1)
+    fewer = target.changed(to(partial(integers, bits=bits, group=GROUP if bits == 4 else GROUP // 2)))
+    assert min(audits(target, fewer(), target())) > AT_MOST["16 bits"] * (3 if bits == 4 else 1.5)
     assert bits == 8 or min(audits(target, fewer(), target())) > 3 * AT_MOST["int8"]
 
 

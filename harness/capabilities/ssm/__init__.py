@@ -60,7 +60,7 @@ SHAPES = {
 """A token costs the same at every position, so 32 tokens at edge measure what llm's 128 do in a quarter of the time."""
 
 AT_MOST = {
-    "smoke": {"16 bits": 0.0113, "fp8": 0.175, "int8": 0.088, "int4": 0.088},
+    "smoke": {"16 bits": 0.017, "fp8": 0.175, "int8": 0.088, "int4": 0.088},
     "edge": {"16 bits": 0.007, "fp8": 0.086, "int8": 0.08, "int4": 0.08},
     "server": {"16 bits": 0.02, "fp8": 0.175, "int8": 0.16, "int4": 0.16},
 }
@@ -77,7 +77,7 @@ class Ssm(Decoder):
     """
 
     name = "ssm"
-    version = "4"
+    version = "5"
     unit = "token"
     unit_names = UnitNames(
         short="tok", work="SSM tokens", first_unit="Time to first token (TTFT)", per_unit="Time per token (TPOT)"
