@@ -60,6 +60,10 @@ def write_page(assessment: Assessment, folder: Path) -> None:
         click.echo(f"The page could not be written to {page}: {error}", err=True)
 
 
+REDACTED = "<([a-z]+)>"
+"""A path or an address of a command, which a result does not hold."""
+
+
 def print_end(assessment: Assessment, folder: Path, err: bool = False) -> None:
     """Prints where the page or else the result lies, and the command to go on with. err: on stderr."""
     page = folder / PAGE
@@ -77,7 +81,7 @@ def with_next(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -
 def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -> str:
     """The command that makes the most of a result that is over. words: see `with_next`."""
     result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
-    words = words or [re.sub("<([a-z]+)>", lambda name: name[1].upper(), word) for word in result.command or ("run",)]
+    words = words or result.command or ("run",)
     in_full = following = ["report", str(folder), "--verbose"]
     if verdict == "unfinished":
         following = ["run", "--resume", str(folder), *of_devices(words)]
@@ -98,7 +102,9 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
         commands = {name: resolve_name(spec) for name, spec in BUILT_IN["commands"].items()}
         publishing = (name for name, command in commands.items() if getattr(command, "publishes", False))
         following = next(([name, str(folder)] for name in publishing), in_full)
-    return shlex.join([_program(), *following])
+    named = (re.sub(REDACTED, lambda name: name[1].upper(), word) for word in following)
+    left_out = " and ".join(sorted({name.upper() for name in re.findall(REDACTED, " ".join(following))}))
+    return shlex.join([_program(), *named]) + (f"  # {left_out}: as you typed, a result has none" if left_out else "")
 
 
 def _program() -> str:

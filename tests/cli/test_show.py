@@ -85,7 +85,11 @@ def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> No
         ("invalid", {}, "report 'my run' --verbose"),
         ("partial", {"command": ("run", "--adapter", "acme", "--mix", "edge-1")}, "run --adapter acme --mix none"),
         ("disturbed", {"command": ("run", "--resume", "<path>", "--bits=8")}, "run --bits=8 --wait-idle 60"),
-        ("disturbed", {"command": ("run", "--config=<path>")}, "run --config=PATH --wait-idle 60"),
+        (
+            "disturbed",
+            {"command": ("run", "--config=<path>", "--address", "<address>")},
+            "run --config=PATH --address ADDRESS --wait-idle 60  # ADDRESS and PATH: as you typed, a result has none",
+        ),
         ("fair", {"tier": "smoke", "command": ("run", "--tier=smoke", "--out", "<path>")}, "run --tier edge"),
         ("fair", {"command": ("run", "llm", "--adapter", "torch")}, "run --adapter torch"),  # the whole machine
     ],

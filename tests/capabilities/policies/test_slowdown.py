@@ -66,3 +66,12 @@ def test_a_turn_that_is_slowed_on_purpose_gains_nothing() -> None:
     assert slowed.estimate == pytest.approx(1.3, rel=1e-4) and slowed.ends[0] < 1 < slowed.ends[1]
     assert not_none(gain([1.30, 1.31, 1.29], [1.0, 1.0, 1.0])).ends[0] > 1.25
     assert not_none(gain([1.3], [1.0])).low is None and gain([], []) is None
+
+
+def test_a_gain_by_avoided_contention_is_no_gain() -> None:
+    """The policy has both devices work where they share a memory: each takes 1.5 times as long as alone."""
+    alone = {("a", "gpu:0"): 1.0, ("b", "cpu:0"): 2.0}
+    result = made(planned=alone, other={pair: 1.5 * took_s for pair, took_s in alone.items()})
+    slower = slowdown(result, "planned", "other")
+    low, high = not_none(gain([1.49, 1.5, 1.51], [slower] * 3)).ends
+    assert slower == 1.5 and low < 1 < high
