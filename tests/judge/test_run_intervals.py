@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,18 @@ def test_the_feeds_of_a_suite_with_few_vary_as_the_others_do(monkeypatch: pytest
     assert intervals.run((1.0,), {}, np.random.default_rng(1))[0].mixes_per_hour.low is not None
     monkeypatch.setattr(mixed_run, "FEWEST_FEEDS", 1000)
     assert intervals.run((1.0,), {}, np.random.default_rng(1))[0].mixes_per_hour.low is None, "none shows a pace"
+
+
+@pytest.mark.parametrize(("fewest", "paces"), [(2, [4.0, 4.0]), (3, [2.0, 6.0])])
+def test_a_record_of_few_feeds_paces_by_the_time_that_they_took(
+    fewest: int, paces: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feed of 1 s and one of 3 s, in blocks as long: that they differ is no change of the machine's pace."""
+    monkeypatch.setattr(mixed_run, "FEWEST_FEEDS", fewest)
+    edges_ns = np.array([0, 10**9, 4 * 10**9])
+    done = machine.completions(list(pairwise(edges_ns.tolist())), 10)
+    counted = mixed_run._Counted(machine.record("mix1", ("a", "gpu:0"), done, (0, 4 * 10**9)), done, np.ones(2, bool))
+    assert mixed_run._paces([counted], {"gpu:0": 2.0}, edges_ns)[0].tolist() == paces
 
 
 @pytest.mark.parametrize(("slower", "half"), [(1.0, 0.0), (1.1, 0.05), (1.3, 0.15), (1.6, None)])
