@@ -19,25 +19,13 @@ from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import report
-from tests.fakes.machine import (
-    MIX,
-    QUANTA,
-    SECOND,
-    WALL,
-    Turn,
-    altered,
-    example,
-    one_run,
-    record,
-    recorded,
-    turn,
-    with_turns,
-)
+from tests.fakes import machine
+from tests.fakes.machine import record
 from tests.judge.found import facts, not_none, says
 
 LEVELS = (0.75, 0.5, 0.25)
 IDLE_W, FULL_W = 100.0, 600.0
-LIMIT = LatencyLimits(percentile=0.9, total_ns=60 * SECOND, source="a story")
+LIMIT = LatencyLimits(percentile=0.9, total_ns=60 * machine.SECOND, source="a story")
 
 
 def watts_at(level: float) -> float:
@@ -47,36 +35,36 @@ def watts_at(level: float) -> float:
 
 def metering(name: str, watts: float, end_ns: int) -> Metering:
     """Bare idle at 80 W, then ready idle, then the phase, each read 20 times a second."""
-    at = np.arange(-20 * SECOND, end_ns + 12 * SECOND, SECOND // 20)
-    values = np.where(at < -11 * SECOND, 80.0, np.where(at < 0, IDLE_W, np.where(at <= end_ns, watts, 80.0)))
+    at = np.arange(-20 * machine.SECOND, end_ns + 12 * machine.SECOND, machine.SECOND // 20)
+    values = np.where(at < -11 * machine.SECOND, 80.0, np.where(at < 0, IDLE_W, np.where(at <= end_ns, watts, 80.0)))
     values = values + 1e-4 * np.resize((0, 1), len(at))
-    rests = ((-19 * SECOND, -12 * SECOND), (end_ns + SECOND, end_ns + 11 * SECOND))
+    rests = ((-19 * machine.SECOND, -12 * machine.SECOND), (end_ns + machine.SECOND, end_ns + 11 * machine.SECOND))
     return Metering(
         phase=name,
         begin_ns=int(at[0]),
         end_ns=int(at[-1]),
         cpu_ns=0,
         idle_ns=rests,
-        ready_ns=(-10 * SECOND, -SECOND),
-        samples={WALL.id: Samples(at, at, values)},
+        ready_ns=(-10 * machine.SECOND, -machine.SECOND),
+        samples={machine.WALL.id: Samples(at, at, values)},
     )
 
 
-def level_of(result: Result, level: float) -> Turn:
+def level_of(result: Result, level: float) -> machine.Turn:
     """A level as simulated devices serve it."""
     placement = not_none(result.phases[0].placement)
     rate_per_s = placement.mixes_per_s
     limits = PRESETS["quick"].mix.model_copy(update={"max_ns": 10**13})
-    load = load_at(level, rate_per_s, MIX, request_units(QUANTA), limits, seed=7)
+    load = load_at(level, rate_per_s, machine.MIX, request_units(machine.QUANTA), limits, seed=7)
     source = partial(RequestQueue, policy=policies.Planned, limits={}, due_ns=due_ns(load), units=load.request_units)
     name = f"load{round(level * 100)}"
-    records, _ = recorded(example(until_s=1e6, source=source, may_wait=True), name, {}, load.length_ns)
+    records, _ = machine.recorded(machine.example(until_s=1e6, source=source, may_wait=True), name, {}, load.length_ns)
     kept = {"arrival_delay_ns": 1000, "latency_limits": LIMIT}
     served = [each.model_copy(update=kept) for each in records]
-    return turn("ladder", load, served, placement)
+    return machine.turn("ladder", load, served, placement)
 
 
-def with_ladder(base: Result, *levels: Turn) -> Result:
+def with_ladder(base: Result, *levels: machine.Turn) -> Result:
     names = [each.name for each in base.phases]
     ends = {
         each.phase: each.parent_window_ns[1]
@@ -87,12 +75,12 @@ def with_ladder(base: Result, *levels: Turn) -> Result:
     kept = [each for each in base.meterings if each.phase not in powers]
     read = (*kept, *(metering(name, watts, ends[name]) for name, watts in powers.items()))
     asked = {"ladder": {"levels": list(LEVELS)}}
-    return with_turns(base, asked, *levels, meterings=read)
+    return machine.with_turns(base, asked, *levels, meterings=read)
 
 
 @pytest.fixture(scope="module")
 def base() -> Result:
-    return one_run(600.0)
+    return machine.one_run(600.0)
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +111,13 @@ def test_the_arithmetic_of_the_ladder(ladder_result: Result) -> None:
 
 def test_the_goodput_is_the_highest_level_that_keeps_its_limits(ladder_result: Result) -> None:
     def at(total_s: float) -> float | None:
-        limits = LIMIT.model_copy(update={"total_ns": round(total_s * SECOND)})
-        limited = altered(ladder_result, lambda each: each.latency_limits is not None, latency_limits=limits)
+        limits = LIMIT.model_copy(update={"total_ns": round(total_s * machine.SECOND)})
+        limited = machine.altered(ladder_result, lambda each: each.latency_limits is not None, latency_limits=limits)
         return ladder_of(judge(limited)).goodput
 
     slowest = [
-        max(each.p90_ns or 0 for each in level.responses) / SECOND for level in ladder_of(judge(ladder_result)).levels
+        max(each.p90_ns or 0 for each in level.responses) / machine.SECOND
+        for level in ladder_of(judge(ladder_result)).levels
     ]
     assert slowest == sorted(slowest, reverse=True), "the more arrives, the longer they wait"
     assert at(10 * slowest[0]) == 0.75
@@ -138,9 +127,11 @@ def test_the_goodput_is_the_highest_level_that_keeps_its_limits(ladder_result: R
 
 def test_what_was_not_answered_or_taken_up_late_makes_a_level_void(base: Result) -> None:
     served, records = level_of(base, 0.5)
-    lazy = [each.model_copy(update={"arrival_delay_ns": SECOND}) for each in records]
+    lazy = [each.model_copy(update={"arrival_delay_ns": machine.SECOND}) for each in records]
     [late] = ladder_of(judge(with_ladder(base, (served, lazy)))).levels
-    delayed = says("mix_complete.delayed", "run", delay_ns=SECOND, limit=LARGEST_DELAY, shortest_ns=60 * SECOND)
+    delayed = says(
+        "mix_complete.delayed", "run", delay_ns=machine.SECOND, limit=LARGEST_DELAY, shortest_ns=60 * machine.SECOND
+    )
     assert list(map(facts, late.problems)) == [delayed]
     half = []
     for each in records:
@@ -189,7 +180,7 @@ def test_a_request_of_several_feeds_lasts_from_when_it_was_due_until_the_last_is
 
 
 def test_what_was_asked_for_beside_the_mix_stands_before_its_picture() -> None:
-    base = one_run(600.0)
+    base = machine.one_run(600.0)
     text = report.html(judge(with_ladder(base, *(level_of(base, level) for level in LEVELS))))
     assert text.index("all latency limits are kept up to") < text.index('<figure class="timeline')
 
