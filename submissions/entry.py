@@ -24,19 +24,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import (
-    Boundary,
-    Device,
-    Environment,
-    Fact,
-    Finding,
-    Hosts,
-    System,
-    Tier,
-    WeightClass,
-)
 from mixmark.harness.contracts.text import Label, Sentence, plain
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Solo
@@ -110,7 +100,7 @@ Money = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,11})(\.[0-9]{1,4})?$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Price(Fact):
+class Price(schema.Fact):
     """What the system costs a customer, as declared. No measured figure uses it."""
 
     amount: Money
@@ -125,7 +115,7 @@ class Price(Fact):
         return f"{amount:,.0f} {self.currency}" if amount >= 100 else f"{amount:,.2f} {self.currency}"
 
 
-class KitCheck(Fact):
+class KitCheck(schema.Fact):
     """The outcome of a check of the conformance kit."""
 
     check: Label
@@ -134,7 +124,7 @@ class KitCheck(Fact):
     docs: Label
 
 
-class KitReport(Fact):
+class KitReport(schema.Fact):
     """A report of the conformance kit on a plugin, as the kit's `Report` defines it."""
 
     schema_version: Literal[1] = 1
@@ -145,7 +135,7 @@ class KitReport(Fact):
     sha256: Label
     mixmark: Label
     created_utc: Label
-    devices: tuple[Device, ...]
+    devices: tuple[schema.Device, ...]
     verdicts: tuple[KitCheck, ...]
 
     @property
@@ -155,7 +145,7 @@ class KitReport(Fact):
         return "failed" not in states and "passed" in states
 
 
-class Reproduction(Fact):
+class Reproduction(schema.Fact):
     """A run of the same routes by another party, published elsewhere."""
 
     by: Name
@@ -163,7 +153,7 @@ class Reproduction(Fact):
     date: datetime.date
 
 
-class Declaration(Fact):
+class Declaration(schema.Fact):
     """Facts that only the maker of an entry knows. No measured figure uses them."""
 
     schema_version: Literal[1] = SCHEMA
@@ -189,7 +179,7 @@ class Declaration(Fact):
         return slug(self.organisation), slug(self.system)
 
 
-class File(Fact):
+class File(schema.Fact):
     """One file of an entry."""
 
     path: str = Field(max_length=300, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,4}$")
@@ -198,14 +188,14 @@ class File(Fact):
     sha256: Sha256
 
 
-class Manifest(Fact):
+class Manifest(schema.Fact):
     """All files of an entry but the manifest itself and its signature, in the order of their paths."""
 
     schema_version: Literal[1] = SCHEMA
     files: tuple[File, ...]
 
 
-class MixedRun(Fact):
+class MixedRun(schema.Fact):
     """One mixed run of one of the results."""
 
     result: int
@@ -217,15 +207,15 @@ class MixedRun(Fact):
     watts: float | None
 
 
-class DisclosedMachine(Fact):
+class DisclosedMachine(schema.Fact):
     """The machine as the first result discloses it."""
 
-    hosts: tuple[Hosts, ...]
+    hosts: tuple[schema.Hosts, ...]
     """The hosts, equal ones once; see `Result.groups`."""
-    whole: System
+    whole: schema.System
     """All hosts together; see `Result.machine`."""
-    devices: tuple[Device, ...]
-    environments: dict[str, Environment]
+    devices: tuple[schema.Device, ...]
+    environments: dict[str, schema.Environment]
     """The software that each adapter ran in, as in a result."""
 
     def processor_of(self, device: str) -> str | None:
@@ -233,7 +223,7 @@ class DisclosedMachine(Fact):
         return next((group.system.cpu_model for group in self.hosts if host_of(device) in group.names), None)
 
 
-class Signed(Fact):
+class Signed(schema.Fact):
     """The outcome of the verification of the signature."""
 
     state: Literal["none", "not verified", "good"]
@@ -242,12 +232,12 @@ class Signed(Fact):
     """The principal in the list of allowed signers."""
 
 
-class Entry(Fact):
+class Entry(schema.Fact):
     """All facts about an entry that obeys all rules: what is declared, and what follows from the results."""
 
     declaration: Declaration
     mix: Slug
-    tier: Tier
+    tier: schema.Tier
     division: Division
     tuning: Tuning
     grade: Grade
@@ -257,8 +247,8 @@ class Entry(Fact):
     """Whether a newer entry of the system took its folder. It then is on no board."""
     verdict: VerdictWord
     """The worst verdict on one of its results."""
-    weight_class: WeightClass
-    boundary: Boundary | None
+    weight_class: schema.WeightClass
+    boundary: schema.Boundary | None
     """None if there is no MX."""
     reasons: dict[str, tuple[str, ...]]
     """Why the entry is in each of its classes, by the name of the field: division, tuning, grade, ranked, verdict,
@@ -284,7 +274,7 @@ class Entry(Fact):
     """Measured over planned mixes per hour of each mixed run that counts."""
     solos: tuple[Solo, ...]
     """The solo measurements of all results that have a rate."""
-    findings: tuple[Finding, ...]
+    findings: tuple[schema.Finding, ...]
     """The findings of all results; `about` names the result's number if there are several."""
     machine: DisclosedMachine
     mixmark: str
@@ -331,7 +321,7 @@ class Entry(Fact):
         return self.model_copy(update={"ranked": False, "reasons": reasons})
 
 
-class Problem(Fact):
+class Problem(schema.Fact):
     """A rule that an entry breaks."""
 
     code: str
@@ -341,7 +331,7 @@ class Problem(Fact):
     message: str
 
 
-class EntryVerdict(Fact):
+class EntryVerdict(schema.Fact):
     """The outcome of the check of one folder."""
 
     path: str

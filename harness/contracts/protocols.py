@@ -36,18 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts.schema import (
-    Absent,
-    ClockReason,
-    Cost,
-    Device,
-    Domain,
-    Gate,
-    LatencyLimits,
-    ScenarioName,
-    UnitNames,
-    WeightClass,
-)
+from mixmark.harness.contracts import schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,12 +187,12 @@ class Helpers(Protocol):
 class Use:
     """The use of a runner. An adapter configures the runner for latency or for throughput accordingly."""
 
-    scenario: ScenarioName
+    scenario: schema.ScenarioName
     in_flight: int | None
     """The number of feeds in flight: 1 in single-stream. None if it is the runner's concurrency."""
 
     @classmethod
-    def of(cls, scenario: ScenarioName) -> Use:
+    def of(cls, scenario: schema.ScenarioName) -> Use:
         """The use that a scenario makes of a runner."""
         return cls(scenario, 1 if scenario == "single-stream" else None)
 
@@ -213,12 +202,12 @@ class Adapter(Protocol):
 
     name: str
 
-    def discover(self) -> Iterable[Device]:
+    def discover(self) -> Iterable[schema.Device]:
         """The devices that this adapter reaches; none if the vendor's hardware is absent. It takes seconds at most and
         claims no memory of a device. Raises `PluginError("acme is not installed", "pip install acme")` if a package or
         library is missing."""
 
-    def open(self, device: Device, suite: Suite, precision: str, use: Use) -> AbstractContextManager[Runner]:
+    def open(self, device: schema.Device, suite: Suite, precision: str, use: Use) -> AbstractContextManager[Runner]:
         """Loads a suite on a device. Leaving the context frees the memory, even while the runner is referenced. Several
         suites may be open at the same time in one worker. device: a discovered device, perhaps of another process.
         precision: one of `device.offers(suite.name)`. Raises `Unsupported("the reason")` if the adapter cannot run the
@@ -246,16 +235,16 @@ class Suite(Protocol):
     version: str
     unit: str
     """The noun for one row of an output, in the singular: token, image."""
-    unit_names: UnitNames
+    unit_names: schema.UnitNames
     """How reports write the unit and its times."""
     scenarios: Sequence[str]
     """The scenarios that the suite supports, its native one first."""
     tier: str
     options: Mapping[str, str]
     """The options that the class was called with."""
-    weight_class: WeightClass
+    weight_class: schema.WeightClass
     """The weight class of the precision that is measured. An fp32 reference of int8 has the weights of class 8."""
-    latency: LatencyLimits | None
+    latency: schema.LatencyLimits | None
     """The latency limits of the server scenario at this tier. None if the suite has no server scenario."""
 
     @property
@@ -284,7 +273,7 @@ class Suite(Protocol):
         """The suite's loop over a session: a generator that yields arrays from `Session.get`, one row a unit. It keeps
         no state between feeds, so several threads may run it at the same time."""
 
-    def gate(self, precision: str) -> Gate | None:
+    def gate(self, precision: str) -> schema.Gate | None:
         """The largest difference from the reference that the audit allows at the declared precision, this tier and
         these weights. None if outputs are not audited."""
 
@@ -296,7 +285,7 @@ class Suite(Protocol):
         """The gate's metric for the worst unit of a feed: 0 is the reference itself, smaller is better. Both arguments
         are the joined yields of a feed. Raises WrongOutput for a shape, a dtype or values that no correct run has."""
 
-    def costs(self, precision: str, batch: int) -> Sequence[Cost]:
+    def costs(self, precision: str, batch: int) -> Sequence[schema.Cost]:
         """FLOPs and bytes of each yield of one feed, in order; pure arithmetic, no torch."""
 
 
@@ -345,11 +334,11 @@ class Meter(Protocol):
 
     name: str
 
-    def domains(self, devices: Iterable[Device]) -> Iterable[Domain | Absent]:
+    def domains(self, devices: Iterable[schema.Device]) -> Iterable[schema.Domain | schema.Absent]:
         """The domains that can be read and their coverage, and the sources that cannot be read, with the command that
         would make them readable."""
 
-    def read(self, domain: Domain) -> Sequence[Sample]:
+    def read(self, domain: schema.Domain) -> Sequence[Sample]:
         """The samples since the last call, in chronological order. Raises OSError or MixmarkError if the source is
         lost."""
 
@@ -360,7 +349,7 @@ class AcceleratorState:
 
     id: str
     """The device's id, as the vendor's adapters name it: `gpu:<uuid>`."""
-    reasons: Sequence[ClockReason] | None = None
+    reasons: Sequence[schema.ClockReason] | None = None
     """Why the clock is not higher."""
     clock_mhz: int | None = None
     """The clock of the compute units."""

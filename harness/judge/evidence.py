@@ -9,20 +9,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.device_ids import host_of, named, part_of
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import (
-    AcceleratorConditions,
-    Completions,
-    Conditions,
-    Fact,
-    Hosts,
-    Int64s,
-    Limits,
-    Record,
-    Result,
-    System,
-)
 from mixmark.harness.judge import mixed_run, roofline
 from mixmark.harness.judge.diagnosis import Diagnosis
 from mixmark.harness.judge.energy import coverage, total
@@ -41,9 +30,9 @@ MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
 class Measurement:
     """A record with timestamps. Its figures are computed when they are first needed, and kept."""
 
-    record: Record
-    completions: Completions
-    result: Result = field(repr=False)
+    record: schema.Record
+    completions: schema.Completions
+    result: schema.Result = field(repr=False)
     """Of its machine alone."""
 
     @property
@@ -51,7 +40,7 @@ class Measurement:
         return self.record.key
 
     @property
-    def system(self) -> System:
+    def system(self) -> schema.System:
         """The system of the host that it ran on."""
         return self.result.system_of(self.record.route.host)
 
@@ -132,7 +121,7 @@ class Measurement:
         return None if self.record.scenario == "server" or self.window is None else self.window.interval
 
     @cached_property
-    def schedule_ns(self) -> Int64s | None:
+    def schedule_ns(self) -> schema.Int64s | None:
         """When a server's feeds were due: see `timestamps.schedule_ns`."""
         return timestamps.schedule_ns(self.record)
 
@@ -142,12 +131,12 @@ class Measurement:
         return total.of_record(self.result, self.record) if self.result.domains else None
 
     @cached_property
-    def touching(self) -> tuple[Conditions, ...]:
+    def touching(self) -> tuple[schema.Conditions, ...]:
         """The blocks of the watch that touch the window."""
         return mixed_run.touching(self.record.conditions, *self.window_ns)
 
     @cached_property
-    def watched(self) -> tuple[Conditions, ...]:
+    def watched(self) -> tuple[schema.Conditions, ...]:
         """The blocks that lie inside the window. A window that is too short for one has those that touch it."""
         begin_ns, end_ns = self.window_ns
         inside = (block for block in self.touching if begin_ns <= block.begin_ns and block.end_ns <= end_ns)
@@ -221,9 +210,9 @@ class Measurement:
         return frozenset({self.record.route.device}).union(*known)
 
     @cached_property
-    def accelerators(self) -> Mapping[str, list[AcceleratorConditions]]:
+    def accelerators(self) -> Mapping[str, list[schema.AcceleratorConditions]]:
         """The states of each accelerator that the record ran on in the watched blocks, by the accelerator's id."""
-        states: dict[str, list[AcceleratorConditions]] = {}
+        states: dict[str, list[schema.AcceleratorConditions]] = {}
         for state in (state for block in self.watched for state in block.accelerators if state.id in self.silicon):
             states.setdefault(state.id, []).append(state)
         return states
@@ -233,7 +222,7 @@ class Measurement:
 class Evidence:
     """A result and all figures that rules look at. No rule computes them again."""
 
-    result: Result
+    result: schema.Result
     measured: tuple[Measurement, ...]
     """The records with timestamps, in the order of the run."""
     ceilings: Mapping[CeilingKey, Ceiling]
@@ -268,7 +257,7 @@ class Evidence:
         return tuple(each for each in self.measured if each.record.phase not in left_out and not each.record.screening)
 
     @cached_property
-    def limits(self) -> Mapping[str, Limits]:
+    def limits(self) -> Mapping[str, schema.Limits]:
         """What the plan asks of each record, by its key."""
         phases = self.result.phases
         return {share.key: share.limits for phase in phases for task in phase.tasks for share in task.shares}
@@ -278,7 +267,7 @@ class Evidence:
         return roofline.achieved(measured.record, self.peaks, self.typical)
 
 
-def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType({})) -> Evidence:
+def gather(result: schema.Result, unknown_suites: Mapping[str, str] = MappingProxyType({})) -> Evidence:
     """The evidence of a result. A probe that was disturbed sets no ceiling: what it found is too low, and an honest
     record would exceed it."""
     machines = by_machine(result)
@@ -300,7 +289,7 @@ def gather(result: Result, unknown_suites: Mapping[str, str] = MappingProxyType(
     )
 
 
-def by_machine(result: Result) -> Mapping[str, Result]:
+def by_machine(result: schema.Result) -> Mapping[str, schema.Result]:
     """What was measured on each machine, by the names of its hosts: of a run on one machine, the whole result. Phases
     of other machines may have gone on at the same time, so a solo measurement has the energy of its own machine."""
     if len(result.systems) == 1:
@@ -312,9 +301,9 @@ def by_machine(result: Result) -> Mapping[str, Result]:
     of_phase: dict[str, set[str]] = defaultdict(set)
     for record in result.records:
         of_phase[record.phase].add(record.route.host)
-    kept: dict[str, dict[str, list[Fact]]] = {first: defaultdict(list) for first in first_of.values()}
+    kept: dict[str, dict[str, list[schema.Fact]]] = {first: defaultdict(list) for first in first_of.values()}
 
-    def keep(name: str, facts: Iterable[Fact], hosts_of: Callable[[Any], Iterable[str]]) -> None:
+    def keep(name: str, facts: Iterable[schema.Fact], hosts_of: Callable[[Any], Iterable[str]]) -> None:
         for fact in facts:
             for machine in {first_of[host] for host in hosts_of(fact) if host in first_of}:
                 kept[machine][name].append(fact)
@@ -331,13 +320,13 @@ def by_machine(result: Result) -> Mapping[str, Result]:
         result.meterings,
         lambda metering: of_phase[metering.phase].union(*(of_domain.get(id, ()) for id in metering.samples)),
     )
-    alone = [Hosts(names=(host,), system=system) for host, system in result.systems.items()]
+    alone = [schema.Hosts(names=(host,), system=system) for host, system in result.systems.items()]
     keep("hosts", alone, lambda hosts: hosts.names)
     names = ("devices", "domains", "absent", "records", "connections", "phases", "meterings", "hosts")
     found = {first: result.model_copy(update={name: tuple(own[name]) for name in names}) for first, own in kept.items()}
     return {host: found[first] for host, first in first_of.items()}
 
 
-def is_solo(record: Record) -> bool:
+def is_solo(record: schema.Record) -> bool:
     """Whether a record is a solo measurement of a suite on a device: no probe, no screening run, no part of a mix."""
     return not record.screening and record.scenario not in ("probe", "mixed")

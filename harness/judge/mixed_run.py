@@ -18,21 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.figures import RAW, Estimate, figure
-from mixmark.harness.contracts.schema import (
-    Completions,
-    Conditions,
-    Connection,
-    Failure,
-    Finding,
-    Int64s,
-    Mix,
-    Phase,
-    Placement,
-    Record,
-    Result,
-    ServiceLimits,
-)
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.findings import declare, found, invalid, warning
@@ -82,24 +69,24 @@ class Traffic:
         return self.outside_per_s <= AT_REST_BYTES_PER_S if self.seconds else None
 
 
-def connection(result: Result, phase: str, host: str) -> Connection | None:
+def connection(result: schema.Result, phase: str, host: str) -> schema.Connection | None:
     """How the leading host reached another one during a phase."""
     return next((each for each in result.connections if (each.phase, each.host) == (phase, host)), None)
 
 
-def clock_bound_ns(result: Result, phase: str, host: str | None = None) -> int:
+def clock_bound_ns(result: schema.Result, phase: str, host: str | None = None) -> int:
     """How far a timestamp of a host, or if host is None of any host, may be off in a phase. It is 0 on this machine
     alone."""
     known = (each for each in result.connections if each.phase == phase and host in (None, each.host))
     return max((each.clock.bound_ns for each in known), default=0)
 
 
-def touching(blocks: tuple[Conditions, ...], begin_ns: int, end_ns: int) -> tuple[Conditions, ...]:
+def touching(blocks: tuple[schema.Conditions, ...], begin_ns: int, end_ns: int) -> tuple[schema.Conditions, ...]:
     """The blocks of a watch that touch a window."""
     return tuple(each for each in blocks if each.begin_ns < end_ns and begin_ns < each.end_ns)
 
 
-def carried(result: Result, phase: str, host: str, blocks: tuple[Conditions, ...]) -> Traffic:
+def carried(result: schema.Result, phase: str, host: str, blocks: tuple[schema.Conditions, ...]) -> Traffic:
     """The traffic of a host in these blocks of a phase."""
     known = [
         (each.received_bytes + each.sent_bytes, each.end_ns - each.begin_ns)
@@ -185,9 +172,9 @@ class ScoredRun:
     most: float = field(metadata=RAW)
     """The factor by which a longer window of the same pace may show more: 1 / (1 − surplus), and UNLIKE more on several
     devices."""
-    problems: tuple[Finding, ...]
+    problems: tuple[schema.Finding, ...]
     """Why this run has no score."""
-    disturbed: Finding | None = None
+    disturbed: schema.Finding | None = None
     """Why the run does not count if there is one that nothing disturbed. None if the counters of the machine show no
     disturbance."""
 
@@ -220,8 +207,8 @@ class ScoredRun:
 class _Counted:
     """One record of a mixed phase and which of its feeds count."""
 
-    record: Record
-    completions: Completions
+    record: schema.Record
+    completions: schema.Completions
     kept: npt.NDArray[np.bool_]
     """[feeds]."""
 
@@ -230,15 +217,15 @@ class _Counted:
         """[marks], whether the units of each mark count."""
         return marks_of(self.completions, self.kept)
 
-    def finished(self, edges_ns: Int64s) -> Floats:
+    def finished(self, edges_ns: schema.Int64s) -> Floats:
         """[edges], the units that count and were finished by each edge. A step that is under way counts in part."""
         return self._by(edges_ns, np.where(self.marks_kept, self.completions.units, 0))
 
-    def taken_ns(self, edges_ns: Int64s) -> Floats:
+    def taken_ns(self, edges_ns: schema.Int64s) -> Floats:
         """[edges], the time of its feeds by each edge; feeds in flight at once count each."""
         return self._by(edges_ns, self.completions.yielded_ns - steps_begin_ns(self.completions))
 
-    def _by(self, edges_ns: Int64s, amounts: npt.NDArray[Any]) -> Floats:
+    def _by(self, edges_ns: schema.Int64s, amounts: npt.NDArray[Any]) -> Floats:
         """[edges], the sum by each edge of what each step brings."""
         times = (steps_begin_ns(self.completions), self.completions.yielded_ns, edges_ns)
         begin, end, edges = ((time_ns - edges_ns[0]).astype(np.float64) for time_ns in times)
@@ -250,7 +237,9 @@ class _Counted:
         return len(self.completions) >= FEWEST_FEEDS
 
 
-def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) -> ScoredRun | None:
+def run_of(
+    result: schema.Result, mix: schema.Mix, phase: schema.Phase, doubts: Sequence[schema.Finding]
+) -> ScoredRun | None:
     """What a phase of the mix did. None if nothing of it was recorded."""
     records = [record for record in result.records if record.phase == phase.name and record.route.suite in mix.units]
     counted = [each for record in records if (each := _counted(record, mix)) is not None]
@@ -304,7 +293,7 @@ def run_of(result: Result, mix: Mix, phase: Phase, doubts: Sequence[Finding]) ->
     )
 
 
-def _drift(result: Result, phase: Phase) -> float:
+def _drift(result: schema.Result, phase: schema.Phase) -> float:
     """By how much the probes directly before and after a phase differ, beyond the scatter of their passes. 0: there are
     none."""
     runs = [each.name for each in result.phases if each.purpose == "mixed"]
@@ -313,7 +302,7 @@ def _drift(result: Result, phase: Phase) -> float:
     return max((drift for _, _, drift, scatter in speed_drifts(probes) if drift > scatter), default=0.0)
 
 
-def _surplus(suites: Sequence[SuiteProgress], mix: Mix, plan: Placement) -> float:
+def _surplus(suites: Sequence[SuiteProgress], mix: schema.Mix, plan: schema.Placement) -> float:
     """1: a suite has no unit that counts."""
     prices = plan.suite_prices
     worth = sum(each.mixes_begun * mix.units[each.suite] * prices.get(each.suite, 0.0) for each in suites)
@@ -322,9 +311,9 @@ def _surplus(suites: Sequence[SuiteProgress], mix: Mix, plan: Placement) -> floa
     return max(0.0, 1 - mixes * total / worth) if mixes and worth > 0 else 1.0
 
 
-def device_time_ns(records: Sequence[Record]) -> dict[str, float]:
+def device_time_ns(records: Sequence[schema.Record]) -> dict[str, float]:
     """The time that each record of a mixed phase took of its device, by its key; see `part_in_flight_ns`."""
-    of_device: dict[str, list[Completions]] = defaultdict(list)
+    of_device: dict[str, list[schema.Completions]] = defaultdict(list)
     for record in records:
         if record.completions is not None:
             of_device[record.route.device].append(record.completions)
@@ -335,15 +324,15 @@ def device_time_ns(records: Sequence[Record]) -> dict[str, float]:
     }
 
 
-def _counted(record: Record, mix: Mix) -> _Counted | None:
+def _counted(record: schema.Record, mix: schema.Mix) -> _Counted | None:
     """None if nothing was measured. No feed of a record counts whose audit did not pass."""
     if record.completions is None:
         return None
-    limits = mix.limits.get(record.route.suite, ServiceLimits())
+    limits = mix.limits.get(record.route.suite, schema.ServiceLimits())
     return _Counted(record, record.completions, in_time(record.completions, limits) & record.audited)
 
 
-def _edges(seen: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
+def _edges(seen: Sequence[_Counted], begin_ns: int, end_ns: int) -> schema.Int64s:
     """[blocks + 1], the edges of equal blocks of the window: as many as tell whether it is steady, else one.
 
     Blocks are at least as long as the median feed of every record whose pace is seen: more would be invented evidence.
@@ -356,7 +345,7 @@ def _edges(seen: Sequence[_Counted], begin_ns: int, end_ns: int) -> Int64s:
     return np.asarray(np.linspace(begin_ns, end_ns, blocks + 1).round().astype(np.int64))
 
 
-def _paces(counted: Sequence[_Counted], prices: Mapping[str, float], edges_ns: Int64s) -> list[Floats]:
+def _paces(counted: Sequence[_Counted], prices: Mapping[str, float], edges_ns: schema.Int64s) -> list[Floats]:
     """[blocks] of each record: what it did in each block in the seconds that it takes at its own rate over the phase,
     valued by the dual value of its device.
 
@@ -389,7 +378,7 @@ def _unseen(of: _Counted, part: float, seen: Sequence[_Counted], window_ns: tupl
     return part * float(intervals.student_t(count - 1, intervals.CONFIDENCE)) * varies / math.sqrt(len(done))
 
 
-def _variation(of: _Counted, edges_ns: Int64s) -> float:
+def _variation(of: _Counted, edges_ns: schema.Int64s) -> float:
     """The standard deviation of the rate of a record between these edges, over its mean."""
     done, took_ns = np.diff(of.finished(edges_ns)), np.diff(of.taken_ns(edges_ns))
     rates = done[took_ns > 0] / took_ns[took_ns > 0]
@@ -405,7 +394,7 @@ def _with(around: Estimate | None, besides: Sequence[float | None]) -> float | N
     return half if half <= intervals.WIDEST else None
 
 
-def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> SuiteProgress:
+def _progress(suite: str, mix: schema.Mix, counted: Sequence[_Counted], begin_ns: int, end_ns: int) -> SuiteProgress:
     units = timestamps = feeds = late = audited = 0
     begun = 0.0
     edges_ns = np.array([begin_ns, end_ns])
@@ -420,7 +409,7 @@ def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, 
         last_ns = done.yielded_ns[done.ends - 1]
         ended = (last_ns > begin_ns) & (last_ns <= end_ns)
         feeds += int((ended & each.kept).sum())
-        late += int((ended & ~in_time(done, mix.limits.get(suite, ServiceLimits()))).sum())
+        late += int((ended & ~in_time(done, mix.limits.get(suite, schema.ServiceLimits()))).sum())
         audited += len(each.record.audit.values) if each.record.audit else 0
     return SuiteProgress(
         suite=suite,
@@ -435,8 +424,8 @@ def _progress(suite: str, mix: Mix, counted: Sequence[_Counted], begin_ns: int, 
 
 
 def _problems(
-    phase: str, suites: Sequence[SuiteProgress], records: Sequence[Record], doubts: Sequence[Finding]
-) -> Iterator[Finding]:
+    phase: str, suites: Sequence[SuiteProgress], records: Sequence[schema.Record], doubts: Sequence[schema.Finding]
+) -> Iterator[schema.Finding]:
     """A record is invalid, a device failed, or a suite has no unit that counts."""
     explained = set()
     for record in records:
@@ -455,12 +444,12 @@ def _problems(
             yield _nothing_counts(phase, progress, own)
 
 
-def _fault(record: Record) -> Failure | None:
+def _fault(record: schema.Record) -> schema.Failure | None:
     """What ended a record of a mix before its time."""
     return record.cut_short or (record.error if record.error and record.error.attempted else None)
 
 
-def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[Record]) -> Finding:
+def _nothing_counts(phase: str, progress: SuiteProgress, records: Sequence[schema.Record]) -> schema.Finding:
     """Why no unit of a suite counts. records: the suite's records with a finished feed."""
     suite = {"phase": phase, "suite": progress.suite}
     unaudited = [record for record in records if not record.audited]

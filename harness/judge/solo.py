@@ -12,20 +12,8 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.figures import RAW, Estimate, figure
-from mixmark.harness.contracts.schema import (
-    Boundary,
-    Completions,
-    Failure,
-    Finding,
-    Int64s,
-    LatencyLimits,
-    Record,
-    Result,
-    Route,
-    ScenarioName,
-    UnitNames,
-)
 from mixmark.harness.judge.evidence import Evidence, Measurement, is_solo
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.intervals import over_runs, percentile
@@ -59,7 +47,7 @@ class Latency:
 class Energy:
     """The energy of the whole machine in a record's window, idle power included."""
 
-    boundary: Boundary
+    boundary: schema.Boundary
     joules: float
     joules_per_unit: float
     watts: float
@@ -80,10 +68,10 @@ class Solo:
 
     key: str
     """The key of the run's record."""
-    route: Route
+    route: schema.Route
     device_name: str
     """The model of the device. Empty if it is not known."""
-    scenario: ScenarioName
+    scenario: schema.ScenarioName
     run: int
     """The number of the run. Each run has a fresh process."""
     batch: int | None
@@ -92,15 +80,15 @@ class Solo:
     """The arrival rate of a server, in feeds per second."""
     is_highest_rate: bool
     """Whether a search found this arrival rate: the highest one within the limits."""
-    limits: LatencyLimits | None
+    limits: schema.LatencyLimits | None
     unit: str
-    names: UnitNames
+    names: schema.UnitNames
     """The words for the unit."""
     status: Status
     """`not audited yet`: the run ended before its audit. `refused`, `unsupported`: it was not attempted. `screened`:
     a screening run showed that another route is faster. `unaudited`: no audit was due, since the service is hosted and
     has weights of its own, or the suite has no gate."""
-    failure: Failure | None
+    failure: schema.Failure | None
     """Why there is no figure."""
     load_ns: int | None
     peak_pss_bytes: int | None
@@ -180,7 +168,7 @@ def grouped(runs: Iterable[Solo]) -> dict[Hashable, list[Solo]]:
     return found
 
 
-def runs(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Solo, ...]:
+def runs(evidence: Evidence, findings: Sequence[schema.Finding]) -> tuple[Solo, ...]:
     """Every run: each record but the probes' and the mix's, in the order of the result, suites kept together. The
     screening runs of a route that was measured afterwards are left out.
 
@@ -206,7 +194,7 @@ def runs(evidence: Evidence, findings: Sequence[Finding]) -> tuple[Solo, ...]:
     return tuple(_with_figures(solo, evidence, measured[solo.key]) if solo.key in measured else solo for solo in facts)
 
 
-def _facts(result: Result, record: Record, void: Void | None, planned: Hashable) -> Solo:
+def _facts(result: schema.Result, record: schema.Record, void: Void | None, planned: Hashable) -> Solo:
     """What a record says of itself, without figures."""
     device = next((device for device in result.devices if device.id == record.route.device), None)
     return Solo(
@@ -229,7 +217,7 @@ def _facts(result: Result, record: Record, void: Void | None, planned: Hashable)
     )
 
 
-def _status(record: Record, void: Void | None) -> Status:
+def _status(record: schema.Record, void: Void | None) -> Status:
     if (error := record.error) is not None:
         return error.kind if error.kind == "refused" or error.kind == "unsupported" else "failed"
     if void:
@@ -264,7 +252,7 @@ def _with_figures(solo: Solo, evidence: Evidence, each: Measurement) -> Solo:
     )
 
 
-def _jitter(done: Completions) -> tuple[float | None, float | None]:
+def _jitter(done: schema.Completions) -> tuple[float | None, float | None]:
     """How far the times between the units of a feed scatter: see `Solo.gap_p99`."""
     gaps_ns = timestamps.gaps_ns(done)
     typical_ns = percentile(gaps_ns, 0.5)
@@ -274,10 +262,10 @@ def _jitter(done: Completions) -> tuple[float | None, float | None]:
     return None if late_ns is None else late_ns / typical_ns, float(gaps_ns.max()) / typical_ns
 
 
-def unit_names(result: Result, record: Record) -> UnitNames:
+def unit_names(result: schema.Result, record: schema.Record) -> schema.UnitNames:
     """The words that the result discloses for the record's suite. Where it discloses none, the unit's own name."""
     named = (each.unit_names for each in result.suites if each.name == record.route.suite)
-    return next(named, UnitNames(short=record.unit, work=f"{record.unit}s"))
+    return next(named, schema.UnitNames(short=record.unit, work=f"{record.unit}s"))
 
 
 def _energy(each: Measurement) -> Energy | None:
@@ -295,7 +283,7 @@ def _energy(each: Measurement) -> Energy | None:
     )
 
 
-def latency(values_ns: Int64s) -> Latency:
+def latency(values_ns: schema.Int64s) -> Latency:
     if not len(values_ns):
         return Latency()
     p50, p90, p99, p999 = (percentile(values_ns, q) for q in (0.5, 0.9, 0.99, 0.999))
@@ -337,7 +325,7 @@ class Matrix:
     rows: Sequence[tuple[str, Sequence[Relative]]]
 
 
-def matrix(result: Result, solos: Iterable[Solo]) -> Matrix | None:
+def matrix(result: schema.Result, solos: Iterable[Solo]) -> Matrix | None:
     """The baseline is the first device of the result. None if fewer than two devices were measured."""
     found = best(solos, lambda solo: (solo.route.suite, solo.route.device))
     measured = {device for _, device in found}

@@ -12,23 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts import schema, seeds
 from mixmark.harness.contracts.device_ids import is_covered
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, UsageError, choose_by_name
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Device,
-    Hosts,
-    Mix,
-    Phase,
-    Result,
-    Route,
-    ScenarioName,
-    Share,
-    SuiteFacts,
-    System,
-    Tier,
-)
 from mixmark.harness.contracts.text import plain, unnamed
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES, last_level_bytes
 from mixmark.harness.machine import cpu_slices, noise_floor
@@ -68,7 +54,7 @@ class Equipment:
     """The options that each suite is built with. They include a checkpoint's path, which no record discloses."""
     units: Mapping[str, str]
     """The name of each suite's unit."""
-    devices: Mapping[tuple[str, str], Device]
+    devices: Mapping[tuple[str, str], schema.Device]
     """A device as an adapter sees it, by (device id, adapter)."""
     config: Config
     seed: int | None
@@ -79,7 +65,7 @@ class Equipment:
     """Whether converted models are made anew in the run's folder, and not taken from the user's cache: anyone can write
     there between two runs."""
 
-    def choice(self, route: Route) -> messages.SuiteChoice:
+    def choice(self, route: schema.Route) -> messages.SuiteChoice:
         """A route's suite, as a worker builds it."""
         options = {**self.suite_options.get(route.suite, {}), **route.suite_options}
         return messages.SuiteChoice(
@@ -90,16 +76,16 @@ class Equipment:
             weight_class=route.weight_class,
         )
 
-    def suite(self, route: Route) -> SuiteModel:
+    def suite(self, route: schema.Route) -> SuiteModel:
         """What this process needs of a route's suite, out of reach of the adapters. Raises MixmarkError."""
         return suite_of(self.suites[route.suite]).build(self.choice(route))
 
-    def drawn(self, share: Share, use: str) -> int:
+    def drawn(self, share: schema.Share, use: str) -> int:
         """A seed that is unknown before this call, unless the run has a seed. It differs between shares and between
         uses, so that outputs which an engine cached are never requested again."""
         return secrets.randbits(63) if self.seed is None else seeds.derived(self.seed, use, share.key)
 
-    def worker(self, route: Route, scratch: Path, log: Path) -> Worker:
+    def worker(self, route: schema.Route, scratch: Path, log: Path) -> Worker:
         """A fresh process for the route, pinned to its cores if the device is a slice. scratch: a folder in the run's
         folder. The probe of a built-in adapter is a witness, so nothing but Mixmark and the engine runs in its process.
         Raises WorkerFailed."""
@@ -117,10 +103,10 @@ class Suites:
 
     plugins: Mapping[str, Plugin]
     workloads: Sequence[Workload]
-    facts: Mapping[str, SuiteFacts]
+    facts: Mapping[str, schema.SuiteFacts]
     options: Mapping[str, Mapping[str, str]]
     """The options that each suite is built with, the path of its checkpoint included."""
-    absent: tuple[Absent, ...]
+    absent: tuple[schema.Absent, ...]
     """The suites that cannot be loaded."""
 
     def choose(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
@@ -155,7 +141,7 @@ class Workbench:
     adapters: Mapping[str, Plugin]
     suites: Suites
     found: Found
-    hosts: tuple[Hosts, ...] = ()
+    hosts: tuple[schema.Hosts, ...] = ()
     """The hosts that the devices belong to. Empty means this machine."""
 
     def targets(self, devices: Sequence[str] = ()) -> list[Target]:
@@ -169,16 +155,16 @@ class Workbench:
 
     def header(
         self,
-        phases: tuple[Phase, ...],
-        tier: Tier,
+        phases: tuple[schema.Phase, ...],
+        tier: schema.Tier,
         preset: str,
         seed: int | None = None,
-        mix: Mix | None = None,
+        mix: schema.Mix | None = None,
         objective: Objective = "throughput",
-    ) -> Result:
+    ) -> schema.Result:
         """The result of a run that has not begun. Without a seed, each window draws its own."""
         system, failed_watchers = (self.hosts[0].system, ()) if self.hosts else disclosed()
-        return Result(
+        return schema.Result(
             created_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             seed=seed,
             tier=tier,
@@ -215,7 +201,7 @@ class Workbench:
             own_models=own_models,
         )
 
-    def check_same(self, before: Result) -> None:
+    def check_same(self, before: schema.Result) -> None:
         """Raises UsageError if a resumed run would use other code, devices, suites or weights than it began with."""
         if changed := sorted(path for path, _ in before.code.items() ^ sealed.own().files.items()):
             raise UsageError(f"the run began with another {changed[0]}", "resume it with the same files of Mixmark")
@@ -235,7 +221,7 @@ class Workbench:
                 )
 
 
-def disclosed() -> tuple[System, tuple[Absent, ...]]:
+def disclosed() -> tuple[schema.System, tuple[schema.Absent, ...]]:
     """This machine, and the vendors' watchers that failed."""
     with Accelerators() as accelerators:
         system = disclose(accelerators=accelerators.disclose())
@@ -284,7 +270,7 @@ def find_devices(adapters: Sequence[str], config: Config) -> Found:
     found = discover(chosen, config)
     unknown = set(config.adapters) - set(known_adapters(config)) - set(chosen)
     unused = [
-        Absent(
+        schema.Absent(
             kind="configuration",
             name=f"[adapter.{name}]",
             reason="there is no such adapter; if it is installed for another interpreter, name that by python = …",
@@ -294,7 +280,7 @@ def find_devices(adapters: Sequence[str], config: Config) -> Found:
     return replace(found, absent=(*found.absent, *plugins.refused_entry_points("adapters"), *unused))
 
 
-def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) -> tuple[Device, ...]:
+def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[schema.Device]) -> tuple[schema.Device, ...]:
     """The devices that only adapters reach which the command line leaves out: they draw power too."""
     if not adapters:
         return ()
@@ -306,7 +292,7 @@ def bystanders(adapters: Sequence[str], config: Config, seen: Iterable[Device]) 
     )
 
 
-def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: Sequence[str] = ()) -> Suites:
+def load_suites(config: Config, tier: schema.Tier, weights: Sequence[str] = (), specs: Sequence[str] = ()) -> Suites:
     """Loads the suites. weights: SUITE=PATH each. specs: more suites, as ./acme.py:Acme. Raises UsageError, also for an
     option that a suite refuses."""
     found = known_suites(config, specs)
@@ -318,7 +304,7 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
             suite = suite_of(plugin)
             described = suite.describe()
         except MixmarkError as error:
-            absent.append(Absent(kind="suite", name=name, reason=str(error)))
+            absent.append(schema.Absent(kind="suite", name=name, reason=str(error)))
             continue
         configured = config.suites.get(name, {})
         if configured:
@@ -328,13 +314,13 @@ def load_suites(config: Config, tier: Tier, weights: Sequence[str] = (), specs: 
                 pass
             except Exception as error:  # whatever a plugin raises
                 raise UsageError(f"[suite.{name}] in the configuration: {error_text(error)}") from error
-        scenarios = cast(tuple[ScenarioName, ...], described.scenarios)
+        scenarios = cast(tuple[schema.ScenarioName, ...], described.scenarios)
         workloads.append(Workload(name, described.version, scenarios, configured))
         words = described.unit_names
         if plugin.built_in:
             with suppress(Unsupported):  # as above
                 words = plugins.build_suite(name, plugin.spec, tier, {}).unit_names
-        facts[name] = SuiteFacts(
+        facts[name] = schema.SuiteFacts(
             name=name, version=described.version, unit=described.unit, unit_names=words, continues=described.continues
         )
         options[name] = {**configured, **({"weights": str(checkpoints[name])} if name in checkpoints else {})}
@@ -364,7 +350,7 @@ def measuring(config: Config) -> dict[str, Plugin]:
     return {name: each for name, each in chosen.items() if each.built_in and hasattr(each.load(), "measured")}
 
 
-def measure_suites(suites: Suites, tier: Tier, auditors: Mapping[str, Worker]) -> Suites:
+def measure_suites(suites: Suites, tier: schema.Tier, auditors: Mapping[str, Worker]) -> Suites:
     """The suites with what these of them measured, each in its own auditor. Raises UsageError."""
     workloads, options = {each.name: each for each in suites.workloads}, dict(suites.options)
     for name, worker in auditors.items():
@@ -378,7 +364,7 @@ def measure_suites(suites: Suites, tier: Tier, auditors: Mapping[str, Worker]) -
             workloads[name],
             options=found.options,
             weights=found.weights,
-            scenarios=cast(tuple[ScenarioName, ...], tuple(found.scenarios)),
+            scenarios=cast(tuple[schema.ScenarioName, ...], tuple(found.scenarios)),
         )
         options[name] = {**given, **found.options}
     return replace(suites, workloads=[*workloads.values()], options=options)
@@ -392,7 +378,7 @@ def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: 
     return Workbench(config, choose_adapters(adapters, config), suites, found)
 
 
-def check_checkpoints(suites: Suites, tier: Tier) -> Suites:
+def check_checkpoints(suites: Suites, tier: schema.Tier) -> Suites:
     """Reads every weight of each checkpoint once, in a process of its own, before anything is measured with it. Returns
     the suites with the labels of their weights. Raises UsageError."""
     labels: dict[str, str] = {}
@@ -412,7 +398,7 @@ def check_checkpoints(suites: Suites, tier: Tier) -> Suites:
         if unused:
             tensors = f"{plain(unused[0], 80)}{f' and {len(unused) - 1} more' if unused[1:] else ''}"
             reason = f"the suite's network has no {tensors} of the checkpoint: its outputs may not be the model's"
-            absent.append(Absent(kind="weights", name=name, reason=reason))
+            absent.append(schema.Absent(kind="weights", name=name, reason=reason))
     workloads = [replace(each, weights=labels.get(each.name, each.weights)) for each in suites.workloads]
     return replace(suites, workloads=workloads, absent=tuple(absent))
 

@@ -27,21 +27,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts import schema, seeds
 from mixmark.harness.contracts.errors import PluginError, WrongOutput
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.schema import (
-    BUILT_IN,
-    DIGEST_BYTES,
-    HOST_POOL,
-    HOST_PROCESSOR,
-    Audit,
-    Device,
-    Failure,
-    Gate,
-    Record,
-    Tier,
-)
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
@@ -56,7 +44,7 @@ from mixmark.harness.worker.outputs import TAKEN_BYTES, Commitments, capacity, d
 
 REFERENCE = "torch"
 HANDED_BYTES = 2 << 30  # of the outputs that are kept for a draw, with those that they continued
-CPU = Device(id=HOST_PROCESSOR, kind="cpu", memory_pool=HOST_POOL, precisions=("fp32",))
+CPU = schema.Device(id=schema.HOST_PROCESSOR, kind="cpu", memory_pool=schema.HOST_POOL, precisions=("fp32",))
 
 
 def kept_at(folder: Path, key: str) -> Path:
@@ -69,7 +57,9 @@ def handed_at(folder: Path, key: str) -> Path:
     return folder / "raw" / f"{key}.handed.npz"
 
 
-def keep(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitments: Commitments, into: Path) -> Audit:
+def keep(
+    outputs: Path, gate: schema.Gate, feeds: int, batch: int, done: int, commitments: Commitments, into: Path
+) -> schema.Audit:
     """Checks the outputs that a worker handed over, and keeps them for the draw.
 
     outputs: the file that the worker wrote. All of its values must be finite. feeds: how many are to be drawn at least;
@@ -83,24 +73,28 @@ def keep(outputs: Path, gate: Gate, feeds: int, batch: int, done: int, commitmen
         _check(serials, values, finished, digests, done, commitments)
         previous_digests = commitments.previous_digests(finished, previous, digests)
     except WrongOutput as error:
-        return Audit(gate=gate, finished=0, problem=str(error))
+        return schema.Audit(gate=gate, finished=0, problem=str(error))
     except DAMAGE as error:
-        return Audit(gate=gate, finished=0, problem=f"the worker's outputs cannot be used: {error}")
+        return schema.Audit(gate=gate, finished=0, problem=f"the worker's outputs cannot be used: {error}")
     if commitments.taken:
         continued = np.isin(serials, list(commitments.taken))
         serials, values = serials[continued], values[continued]
         if not len(serials):
-            return Audit(gate=gate, finished=done, problem="no output is kept that continued one of the stage before")
+            return schema.Audit(
+                gate=gate, finished=done, problem="no output is kept that continued one of the stage before"
+            )
     try:
         taken = _taken(commitments, serials)
     except DAMAGE as error:
-        return Audit(gate=gate, finished=0, problem=f"what the stage before handed over cannot be used: {error}")
-    followed = [np.frombuffer(previous_digests[serial] or bytes(DIGEST_BYTES), np.uint8) for serial in serials.tolist()]
+        return schema.Audit(gate=gate, finished=0, problem=f"what the stage before handed over cannot be used: {error}")
+    followed = [
+        np.frombuffer(previous_digests[serial] or bytes(schema.DIGEST_BYTES), np.uint8) for serial in serials.tolist()
+    ]
     drops = [(finished_then, key) for finished_then, _, key in commitments.draws]
     columns: Any = {"serials": serials, "previous_digests": followed, "outputs": values, **taken}
     columns |= {"finished": finished, "drops": np.array(drops, np.int64).reshape(-1, 2)}
     sha256 = _write(into, {**columns, "count": np.array(max(feeds, math.ceil(gate.samples / batch)))}, np.savez)
-    return Audit(gate=gate, finished=done, sha256=sha256)
+    return schema.Audit(gate=gate, finished=done, sha256=sha256)
 
 
 def draw(handed: Path, sha256: str) -> dict[str, npt.NDArray[Any]]:
@@ -141,7 +135,7 @@ def _check(
 ) -> None:
     """Raises WrongOutput if these are not the outputs of the window."""
     columns = serials.dtype == finished.dtype == np.int64 and digests.dtype == np.uint8
-    whole = serials.ndim == finished.ndim == 1 and digests.shape == (len(finished), DIGEST_BYTES)
+    whole = serials.ndim == finished.ndim == 1 and digests.shape == (len(finished), schema.DIGEST_BYTES)
     if not (columns and whole and len(serials) == len(values) and len(serials)):
         raise WrongOutput("the worker handed over no outputs")
     if (np.diff(serials) < 1).any() or (np.diff(np.sort(finished)) < 1).any():
@@ -203,11 +197,11 @@ def clean_process(imports: str = IMPORTS_TORCH) -> Iterator[Worker]:
 
 
 def _worker(apart: Isolation, log: Path, scratch: Path, tracked: bool = True) -> Worker:
-    plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], BUILT_IN)
+    plugin = Plugin("adapters", REFERENCE, registry.BUILT_IN["adapters"][REFERENCE], schema.BUILT_IN)
     return Worker(plugin, {}, scratch, log, isolation=apart, tracked=tracked)
 
 
-def pending(record: Record) -> bool:
+def pending(record: schema.Record) -> bool:
     """Whether the record's outputs are kept and not compared yet."""
     audit = record.audit
     return audit is not None and not audit.values and not audit.problem and not record.unaudited
@@ -227,8 +221,8 @@ class Auditor:
     def __init__(
         self,
         folder: Path,
-        suite: Callable[[Record], SuiteChoice],
-        device: Device,
+        suite: Callable[[schema.Record], SuiteChoice],
+        device: schema.Device,
         timeout_s: float,
         logs: Path | None = None,
         clean: Worker | None = None,
@@ -240,21 +234,21 @@ class Auditor:
 
     def run(
         self,
-        records: Iterable[Record],
-        keep: Callable[[Record], None],
-        on_record: Callable[[Record], None] = lambda record: None,
+        records: Iterable[schema.Record],
+        keep: Callable[[schema.Record], None],
+        on_record: Callable[[schema.Record], None] = lambda record: None,
     ) -> None:
         """Passes each record to `keep`, with the values of its audit or the reason why it has none. No plugin's process
         may run meanwhile. on_record: gets a
         record before it is compared, the first of a suite before the reference is loaded."""
-        by_suite: dict[str, list[Record]] = defaultdict(list)
+        by_suite: dict[str, list[schema.Record]] = defaultdict(list)
         for record in records:
             if pending(record):
                 by_suite[str(self._suite(record))].append(record)
         for waiting in by_suite.values():
-            audited: list[Record] = []
+            audited: list[schema.Record] = []
 
-            def done(record: Record, audited: list[Record] = audited) -> None:
+            def done(record: schema.Record, audited: list[schema.Record] = audited) -> None:
                 keep(record)
                 audited.append(record)
                 handed_at(self._folder, record.key).unlink(missing_ok=True)
@@ -278,7 +272,7 @@ class Auditor:
                 done(self._written(drawn, columns).model_copy(update={"unaudited": why}))
 
     @contextmanager
-    def _open(self, record: Record, device: Device) -> Iterator[Worker]:
+    def _open(self, record: schema.Record, device: schema.Device) -> Iterator[Worker]:
         """A worker that holds the reference of the record's suite. Raises WorkerFailed or PluginError."""
         suite = self._suite(record)
         log = self._logs / f"audit.{record.route.suite}.log"
@@ -299,7 +293,7 @@ class Auditor:
             self._load(worker, suite, device)
             yield worker
 
-    def _load(self, worker: Worker, suite: SuiteChoice, device: Device) -> None:
+    def _load(self, worker: Worker, suite: SuiteChoice, device: schema.Device) -> None:
         worker.call(AdapterCalls.open, self._timeout_s)(
             key=REFERENCE,
             device=device,
@@ -310,7 +304,7 @@ class Auditor:
             reference=True,
         )
 
-    def _audited(self, reference: Worker, record: Record) -> Record:
+    def _audited(self, reference: Worker, record: schema.Record) -> schema.Record:
         """The record with its comparison, whose drawn outputs are written now."""
         begin_ns = clock.now_ns()
         drawn, columns = self._drawn(record)
@@ -324,7 +318,7 @@ class Auditor:
         audit = audit.model_copy(update={"elapsed_ns": clock.now_ns() - begin_ns})
         return self._written(record.model_copy(update={"audit": audit}), columns)
 
-    def _drawn(self, record: Record) -> tuple[Record, dict[str, npt.NDArray[Any]]]:
+    def _drawn(self, record: schema.Record) -> tuple[schema.Record, dict[str, npt.NDArray[Any]]]:
         """The record with the feeds that are audited, and the columns of their outputs, which are in no file yet; empty
         if they were drawn before."""
         audit = record.audit
@@ -339,7 +333,7 @@ class Auditor:
         drawn = audit.model_copy(update={"feeds": tuple(columns["serials"].tolist())})
         return record.model_copy(update={"audit": drawn}), columns
 
-    def _written(self, record: Record, columns: Mapping[str, npt.NDArray[Any]]) -> Record:
+    def _written(self, record: schema.Record, columns: Mapping[str, npt.NDArray[Any]]) -> schema.Record:
         """The record with the hash of its drawn outputs, which are written."""
         audit = record.audit
         if not columns or audit is None:
@@ -348,7 +342,7 @@ class Auditor:
         return record.model_copy(update={"audit": audit.model_copy(update={"sha256": sha256})})
 
     def _compared(
-        self, reference: Worker, record: Record, feeds: Sequence[int], outputs: Path, sha256: str
+        self, reference: Worker, record: schema.Record, feeds: Sequence[int], outputs: Path, sha256: str
     ) -> OutputsCompared:
         """Compares the outputs for these feeds, in a file with this hash that may hold more."""
         assert record.audit is not None and record.batch is not None and record.seed is not None  # an audit was drawn
@@ -363,7 +357,7 @@ class Auditor:
             sha256=sha256,
         )
 
-    def _repeated(self, record: Record) -> Record:
+    def _repeated(self, record: schema.Record) -> schema.Record:
         """The record with the difference that the CPU's reference makes on the first feed."""
         audit = record.audit
         assert audit is not None  # it was just made
@@ -381,7 +375,7 @@ class Auditor:
 def auditor(
     equipment: Equipment,
     folder: Path,
-    tier: Tier,
+    tier: schema.Tier,
     logs: Path | None = None,
     clean: Worker | None = None,
     own: Mapping[str, Worker] = MappingProxyType({}),
@@ -396,7 +390,7 @@ def auditor(
     return Auditor(folder, lambda record: equipment.choice(record.route), device, equipment.timeout_s, logs, clean, own)
 
 
-def _seed(record: Record, feed: int) -> int:
+def _seed(record: schema.Record, feed: int) -> int:
     """What the nonce of a feed is derived from: the window's seed, or the secret of its turn."""
     assert record.seed is not None  # it was audited
     if record.scenario == "server":
@@ -407,5 +401,5 @@ def _seed(record: Record, feed: int) -> int:
     return seeds.secret(record.seed, feed) if in_turns else record.seed
 
 
-def _words(failure: Failure) -> str:
+def _words(failure: schema.Failure) -> str:
     return f"the reference could not be run: {failure.message}; {failure.hint}".removesuffix("; ")

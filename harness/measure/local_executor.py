@@ -11,15 +11,7 @@ from typing import Any
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import HOST_POOL, Device, Share
 from mixmark.harness.machine.setup import Equipment
-from mixmark.harness.measure import experiments, mixed, solo
-from mixmark.harness.measure.executor import (
-    PhaseEvent,
-    PhaseFacts,
-    PhaseRequest,
-    PhaseStarted,
-    StageStarted,
-    WindowOpens,
-)
+from mixmark.harness.measure import executor, experiments, mixed, solo
 from mixmark.harness.measure.experiments import Attendant
 from mixmark.harness.measure.metering import Meters
 from mixmark.harness.measure.phase import RESERVE, Part, attend
@@ -48,27 +40,31 @@ class LocalExecutor:
     def hosts(self) -> None:
         return None
 
-    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
+    def measure(
+        self, request: executor.PhaseRequest, notify: Callable[[executor.PhaseEvent], None]
+    ) -> Iterator[executor.PhaseFacts]:
         self.meters.begin()
         self.meters.rest(request.idle_s)
-        notify(PhaseStarted(request.phase))
+        notify(executor.PhaseStarted(request.phase))
         with ExitStack() as stack:
             facts = self._attended(request, notify, stack)
         yield facts
         self.meters.rest(request.idle_s)
-        yield PhaseFacts(metering=self.meters.drain(request.phase.name))
+        yield executor.PhaseFacts(metering=self.meters.drain(request.phase.name))
 
-    def _attended(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None], stack: ExitStack) -> PhaseFacts:
+    def _attended(
+        self, request: executor.PhaseRequest, notify: Callable[[executor.PhaseEvent], None], stack: ExitStack
+    ) -> executor.PhaseFacts:
         """stack: keeps what an experiment does until it is closed."""
         phase, pids = request.phase, list[int]()
 
         def staged(share: Share, stage: str) -> None:
-            notify(StageStarted(share, stage))
+            notify(executor.StageStarted(share, stage))
 
         if phase.placement is None:
-            opens = WindowOpens(phase)
+            opens = executor.WindowOpens(phase)
             alone = attend(phase, self.equipment, self.folder, solo.drive, staged, (), lambda parts: notify(opens))
-            return PhaseFacts(alone)
+            return executor.PhaseFacts(alone)
         planner = replanner(phase.placement, request.devices)
         attendant = Attendant()
         if phase.experiment:
@@ -82,7 +78,7 @@ class LocalExecutor:
         def on_ready(parts: Sequence[Part]) -> None:
             attendant.ready(stack, pids)
             self.meters.rest(request.idle_s, ready=True)
-            notify(WindowOpens(phase))
+            notify(executor.WindowOpens(phase))
             drive.on_ready(parts)
 
         def drive_phase(parts: Sequence[Part]) -> None:
@@ -95,7 +91,7 @@ class LocalExecutor:
                 raise
 
         records = attend(phase, self.equipment, self.folder, drive_phase, staged, pids, on_ready)
-        return PhaseFacts(records, found=tuple(attendant.found()))
+        return executor.PhaseFacts(records, found=tuple(attendant.found()))
 
     def end_plugins(self) -> None:
         end_all()

@@ -18,20 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts import schema, seeds
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import (
-    DIGEST_BYTES,
-    Completion,
-    Completions,
-    Failure,
-    Limits,
-    Mix,
-    Phase,
-    Placement,
-    Rate,
-    ServiceLimits,
-)
 from mixmark.harness.judge.statistics.timestamps import is_in_time
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, Source, WorkSource, most_at_once
 from mixmark.harness.measure.phase import Part, stamped
@@ -66,7 +54,7 @@ class MixSnapshot:
 class LoadedSuites:
     """The suites that a host has loaded when a mixed phase may begin."""
 
-    rates: tuple[Rate, ...]
+    rates: tuple[schema.Rate, ...]
     """The plan's rate of each loaded pair."""
     quanta: Mapping[Pair, int]
     """The units in a feed of each pair."""
@@ -75,8 +63,8 @@ class LoadedSuites:
 
 
 def local_driver(
-    mix: Mix,
-    phase: Phase,
+    mix: schema.Mix,
+    phase: schema.Phase,
     plan: Planner,
     watch: Callable[[MixSnapshot], None] = lambda snapshot: None,
     source: Source | None = None,
@@ -88,19 +76,21 @@ def local_driver(
     units, limits = mix.units, mix.limits
     source = source or partial(Dispatcher, plan=plan)
 
-    def begin(loaded: LoadedSuites) -> tuple[Mapping[str, float], Placement]:
+    def begin(loaded: LoadedSuites) -> tuple[Mapping[str, float], schema.Placement]:
         return units, planned(placement, loaded, units, plan)
 
     return MixDriver(placement.rates, limits, begin, source, watch)
 
 
-def planned(placement: Placement, loaded: LoadedSuites, mix_units: Mapping[str, float], plan: Planner) -> Placement:
+def planned(
+    placement: schema.Placement, loaded: LoadedSuites, mix_units: Mapping[str, float], plan: Planner
+) -> schema.Placement:
     """The plan of the phase, or another one if a pair that it uses is not loaded."""
     used = {(suite, device) for suite, by_device in placement.fractions.items() for device, x in by_device.items() if x}
     return placement if used <= loaded.quanta.keys() else plan(mix_units, loaded.rates)
 
 
-def is_over(elapsed_ns: int, surplus: float, limits: Limits) -> bool:
+def is_over(elapsed_ns: int, surplus: float, limits: schema.Limits) -> bool:
     """Whether a mixed phase ends now: after its shortest time as soon as nearly all work is in whole mixes.
 
     One feed of an LLM may be worth several mixes. A window of fixed length would end with work that no mix counts, and
@@ -114,7 +104,7 @@ class _Stream:
     """The feeds of one part."""
 
     part: Part
-    done: list[Completion] = field(default_factory=list)
+    done: list[schema.Completion] = field(default_factory=list)
     """The finished feeds."""
     seed: int = 0
     """The seed of the window, once it has begun."""
@@ -185,11 +175,11 @@ class _Held:
 class MixDriver:
     """Drives a mixed phase on a host."""
 
-    rates: Sequence[Rate]
+    rates: Sequence[schema.Rate]
     """All rates of the plan."""
-    service: Mapping[str, ServiceLimits]
+    service: Mapping[str, schema.ServiceLimits]
     """The limits of a feed of each suite."""
-    begin: Callable[[LoadedSuites], tuple[Mapping[str, float], Placement]]
+    begin: Callable[[LoadedSuites], tuple[Mapping[str, float], schema.Placement]]
     """Waits until the phase begins. Returns the units of a mix and the plan for the loaded suites. Raises ValueError or
     MixmarkError if they do not make a mix."""
     source: Source
@@ -209,7 +199,7 @@ class MixDriver:
         try:
             self._devices = _Devices(streams, self)
         except (ValueError, MixmarkError) as error:
-            raise WorkerFailed(Failure(kind="no result", message=f"the plan cannot be run: {error}")) from error
+            raise WorkerFailed(schema.Failure(kind="no result", message=f"the plan cannot be run: {error}")) from error
 
     def __call__(self, parts: Sequence[Part]) -> None:
         """Feeds all devices until the phase is over. Raises WorkerFailed if no work could be handed out."""
@@ -217,12 +207,12 @@ class MixDriver:
         devices = self._devices
         parent_window_ns = devices.run()
         if devices.error is not None:
-            raise WorkerFailed(Failure(kind="no result", message=str(devices.error))) from devices.error
+            raise WorkerFailed(schema.Failure(kind="no result", message=str(devices.error))) from devices.error
         delay_ns = devices.source.arrival_delay_ns()
         for stream in devices.streams.values():
             if stream.done:
                 draft = stream.part.draft
-                draft.completions, draft.ended_by = Completions.of(stream.done), "time"
+                draft.completions, draft.ended_by = schema.Completions.of(stream.done), "time"
                 draft.parent_window_ns, draft.stamped = parent_window_ns, True
                 draft.arrival_delay_ns = delay_ns
                 draft.latency_limits = stream.part.suite.latency if delay_ns is not None else None
@@ -423,7 +413,7 @@ class _Devices(Window):
         stream, handed = feed.stream, feed.handed
         suite, device = stream.pair
         delivered = bytes.fromhex(fed.digest) if handed.chained else b""
-        if handed.chained and len(delivered) != DIGEST_BYTES:
+        if handed.chained and len(delivered) != schema.DIGEST_BYTES:
             raise ValueError("the digest of an output has another length")
         if feed.begun_ns is None:
             raise ValueError("a feed ended before its turn came")
@@ -433,7 +423,7 @@ class _Devices(Window):
         stream.carried_ns += min(fed.carried_ns, ended_ns - feed.begun_ns)
         files = (feed.took and feed.took.file, feed.gives)
         stream.carried_bytes += sum(each.stat().st_size for each in files if each)
-        service = self.driver.service.get(suite, ServiceLimits())
+        service = self.driver.service.get(suite, schema.ServiceLimits())
         units = [each for _, each in done.yields]
         kept = is_in_time(service, done.yields[0][0] - due_ns, ended_ns - due_ns, sum(units[1:]))
         with self.changed:

@@ -8,19 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import UsageError, choose_by_name
-from mixmark.harness.contracts.schema import (
-    BITS_PER_WEIGHT,
-    Absent,
-    Device,
-    Domain,
-    Mix,
-    Precision,
-    Result,
-    ScenarioName,
-    Tier,
-    WeightClass,
-)
 from mixmark.harness.machine.config import Config
 from mixmark.harness.machine.devices import Found
 from mixmark.harness.machine.setup import Suites, Workbench
@@ -57,12 +46,12 @@ class RunRequest:
     suites: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
-    tier: Tier = "edge"
-    precisions: tuple[Precision, ...] = ()
-    bits: WeightClass | None = None
+    tier: schema.Tier = "edge"
+    precisions: tuple[schema.Precision, ...] = ()
+    bits: schema.WeightClass | None = None
     """The weight class. None: 16, or that of the precisions."""
     all_routes: bool = False
-    scenarios: tuple[ScenarioName, ...] = ()
+    scenarios: tuple[schema.ScenarioName, ...] = ()
     rate: float | None = None
     """Arrivals per second; infinite: the highest rate that keeps the latency limits."""
     runs: int = 1
@@ -84,12 +73,12 @@ class RunRequest:
     config: Path | None = None
 
     @property
-    def weight_class(self) -> WeightClass:
+    def weight_class(self) -> schema.WeightClass:
         return self.bits or 16
 
     def check(self) -> None:
         """Raises UsageError if options contradict each other."""
-        choose_by_name("precision", self.precisions, BITS_PER_WEIGHT)
+        choose_by_name("precision", self.precisions, schema.BITS_PER_WEIGHT)
         if self.precisions and self.bits:
             raise UsageError("--precision and --bits both choose number formats", hint="leave one of them away")
         if self.rate is not None and "server" not in self.scenarios:
@@ -102,11 +91,11 @@ class PreparedRun:
 
     request: RunRequest
     """With the tier and the seed of the run that is resumed, if any."""
-    resumed: Result | None
+    resumed: schema.Result | None
     config: Config
     suites: Suites
     workloads: tuple[Workload, ...]
-    mix: Mix | None
+    mix: schema.Mix | None
     folder: Path
     """The result folder."""
     experiments: Mapping[str, Any] = field(default_factory=dict)
@@ -122,10 +111,10 @@ class MeasuredMachine:
     """The machine or the machines that a run measures."""
 
     bench: Workbench
-    devices: tuple[Device, ...]
+    devices: tuple[schema.Device, ...]
     """All devices that the meters cover, measured or not."""
-    domains: tuple[Domain, ...]
-    absent: tuple[Absent, ...]
+    domains: tuple[schema.Domain, ...]
+    absent: tuple[schema.Absent, ...]
     """The meters that cannot be read."""
     executor: Callable[[Path, Mapping[str, Mapping[str, Any]]], Executor]
     """Where the phases of a run are measured. Arguments: its result folder, and what it keeps of its experiments."""

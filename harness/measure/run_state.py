@@ -7,20 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal, TypeVar
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import (
-    Absent,
-    Device,
-    Fact,
-    Finding,
-    Limits,
-    Mix,
-    Phase,
-    Placement,
-    Rate,
-    Result,
-    Share,
-)
 from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import voided
@@ -29,23 +17,23 @@ from mixmark.harness.plan.phases import of_mix
 from mixmark.harness.plan.placement import Planner, Power, place
 from mixmark.harness.plan.presets import Preset
 
-Steps = Sequence[Phase | Absent]
-Shares = Sequence[Share]
-F = TypeVar("F", bound=Fact)
+Steps = Sequence[schema.Phase | schema.Absent]
+Shares = Sequence[schema.Share]
+F = TypeVar("F", bound=schema.Fact)
 
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
     """A run with the phases that are planned so far."""
 
-    result: Result
+    result: schema.Result
     preset: Preset
 
     def asked(self, name: str, shape: type[F]) -> F:
         """What the run keeps of an experiment."""
         return shape.model_validate(self.result.experiments[name])
 
-    def of(self, name: str) -> Sequence[Phase]:
+    def of(self, name: str) -> Sequence[schema.Phase]:
         """The phases of a purpose, or of an experiment."""
         return [phase for phase in self.result.phases if name in (phase.purpose, phase.experiment)]
 
@@ -86,12 +74,12 @@ class RunState(Outlook):
         return gather(self.result)
 
     @property
-    def mix(self) -> Mix:
+    def mix(self) -> schema.Mix:
         assert self.result.mix is not None  # without a mix there is no stage
         return self.result.mix
 
     @cached_property
-    def doubts(self) -> Sequence[Finding]:
+    def doubts(self) -> Sequence[schema.Finding]:
         """What the rules of integrity found. No plan doubts a record whose outputs are still to be compared."""
         return [each for each in registered.findings("facts", self.evidence) if each.severity != "pending"]
 
@@ -101,16 +89,16 @@ class RunState(Outlook):
         return voided(self.doubts)
 
     @cached_property
-    def mixed(self) -> Sequence[Phase]:
+    def mixed(self) -> Sequence[schema.Phase]:
         return self.of("mixed")
 
     @cached_property
-    def disturbed(self) -> Sequence[tuple[str, Finding]]:
+    def disturbed(self) -> Sequence[tuple[str, schema.Finding]]:
         """The disturbed mixed phases that are repeated, each with the reason."""
         return tuple(interference.disturbed_runs(self.evidence).items())[: self.preset.repeats]
 
     @cached_property
-    def rates(self) -> Sequence[Rate]:
+    def rates(self) -> Sequence[schema.Rate]:
         """The rates of the mix's suites that the plan is made of."""
         return tuple(best.rate for best in solo_rates.planned(self.evidence, self.mix, self.invalid))
 
@@ -119,7 +107,7 @@ class RunState(Outlook):
         return solo_rates.power(self.result)
 
     @cached_property
-    def placement(self) -> Placement | Absent:
+    def placement(self) -> schema.Placement | schema.Absent:
         """The plan of all mixed phases, so that their rates compare, or why there is none."""
         if self.mixed and self.mixed[0].placement:
             return self.mixed[0].placement
@@ -133,12 +121,12 @@ class RunState(Outlook):
             return absent(self.mix.name, MixmarkError(str(error), hint or error.hint))
 
     @property
-    def plan(self) -> Placement:
+    def plan(self) -> schema.Placement:
         """The plan of all mixed phases, once there is one."""
-        assert isinstance(self.placement, Placement)
+        assert isinstance(self.placement, schema.Placement)
         return self.placement
 
-    def planner(self, devices: Sequence[Device], power: Power | None) -> Planner:
+    def planner(self, devices: Sequence[schema.Device], power: Power | None) -> Planner:
         """Plans for these devices as the run is to be planned."""
         return partial(
             place,
@@ -149,23 +137,25 @@ class RunState(Outlook):
             power=power,
         )
 
-    def place(self, devices: Sequence[Device], power: Power | None) -> Placement:
+    def place(self, devices: Sequence[schema.Device], power: Power | None) -> schema.Placement:
         """Raises MixmarkError if the devices cannot run the mix."""
         return self.planner(devices, power)(self.mix.units, self.rates)
 
-    def phase(self, name: str, run: int = 1, placement: Placement | None = None, limits: Limits | None = None) -> Phase:
+    def phase(
+        self, name: str, run: int = 1, placement: schema.Placement | None = None, limits: schema.Limits | None = None
+    ) -> schema.Phase:
         """A mixed phase, by default on the plan of all of them and with their limits."""
         return of_mix(self.result, placement or self.plan, limits or self.preset.mix, name, run, self.pool_bytes)
 
-    def experiment(self, name: str, facts: Fact, phase: Phase | None = None) -> Phase:
+    def experiment(self, name: str, facts: schema.Fact, phase: schema.Phase | None = None) -> schema.Phase:
         """A phase of an experiment. phase: the mixed phase that it is like; by default one with the experiment's
         name."""
         own = {"purpose": "experiment", "experiment": name, "facts": facts.model_dump(mode="json")}
-        return Phase.model_validate({**dict(phase or self.phase(name)), **own})
+        return schema.Phase.model_validate({**dict(phase or self.phase(name)), **own})
 
     def is_absent(self, name: str, kind: str = "mix") -> bool:
         return any((each.kind, each.name) == (kind, name) for each in self.result.absent)
 
 
-def absent(name: str, error: MixmarkError, kind: Literal["mix", "experiment"] = "mix") -> Absent:
-    return Absent(kind=kind, name=name, reason=f"{error}; {error.hint}".removesuffix("; "))
+def absent(name: str, error: MixmarkError, kind: Literal["mix", "experiment"] = "mix") -> schema.Absent:
+    return schema.Absent(kind=kind, name=name, reason=f"{error}; {error.hint}".removesuffix("; "))

@@ -46,15 +46,7 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.schema import SCHEMA, Fact, Metering, Record, Result
 from mixmark.harness.plugins import locks
-from mixmark.harness.record.files import (
-    append_line,
-    explained,
-    parse_json,
-    read_limited,
-    replaced,
-    sha256_of,
-    sync_folder,
-)
+from mixmark.harness.record import files
 from mixmark.harness.record.raw_files import SAMPLES, RawFiles
 from mixmark.harness.resources.files import foreign
 
@@ -80,7 +72,7 @@ class Store:
 
     def append(self, *records: Record) -> None:
         """Adds all of the records or none: their timestamps are written before the journal line that names them."""
-        with explained(f"cannot write record {', '.join(record.key for record in records)} to {self.path}"):
+        with files.explained(f"cannot write record {', '.join(record.key for record in records)} to {self.path}"):
             sha256: dict[str, str] = {}
             for record in records:
                 if record.completions is not None:
@@ -92,7 +84,7 @@ class Store:
 
     def meter(self, metering: Metering) -> None:
         """Adds a metering: its samples are written before the journal line that names them."""
-        with explained(f"cannot write the energy of {metering.phase} to {self.path}"):
+        with files.explained(f"cannot write the energy of {metering.phase} to {self.path}"):
             columns = {
                 f"{name}_{number}": getattr(samples, name)
                 for number, samples in enumerate(metering.samples.values())
@@ -105,14 +97,14 @@ class Store:
 
     def add(self, name: str, *facts: Fact | str) -> None:
         """Adds facts that have no raw files to a field of the result, all of them or none."""
-        with explained(f"cannot write the {name} to {self.path}"):
+        with files.explained(f"cannot write the {name} to {self.path}"):
             self._add(name, facts)
 
     def _write(self, name: str, columns: Mapping[str, np.ndarray[Any, Any]]) -> str:
         """Writes a raw file and returns its hash."""
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **columns)
-        with replaced(self.path / "raw" / name) as file:
+        with files.replaced(self.path / "raw" / name) as file:
             file.write(content.getbuffer())
         return hashlib.sha256(content.getbuffer()).hexdigest()
 
@@ -122,7 +114,7 @@ class Store:
         line: dict[str, Any] = {name: added}
         if sha256:
             line["sha256"] = dict(sha256)
-        append_line(self.path / JOURNAL, json.dumps(line, allow_nan=False).encode() + b"\n")
+        files.append_line(self.path / JOURNAL, json.dumps(line, allow_nan=False).encode() + b"\n")
         self.sha256.update(sha256)
 
     def finish(self, result: Result) -> None:
@@ -131,16 +123,16 @@ class Store:
         written."""
         if not result.finished:
             return
-        with explained(f"cannot write {self.path / SUMMARY}"):
+        with files.explained(f"cannot write {self.path / SUMMARY}"):
             sha256 = {name: self.sha256[name] for name in raw_names(result)}
             for name, written in sha256.items():
-                if sha256_of(self.path / "raw" / name) != written:
+                if files.sha256_of(self.path / "raw" / name) != written:
                     changed = f"another process changed {self.path / 'raw' / name} while the run went on"
                     raise ResultError(changed, "run again; nothing that an adapter started may write to this folder")
             content = json.dumps(result.model_dump(mode="json"), indent=2, allow_nan=False).encode() + b"\n"
-            with replaced(self.path / SUMMARY) as file:
+            with files.replaced(self.path / SUMMARY) as file:
                 file.write(content)
-            with replaced(self.path / SUMS) as file:  # from here on the folder is finished
+            with files.replaced(self.path / SUMS) as file:  # from here on the folder is finished
                 file.write(checksums(hashlib.sha256(content).hexdigest(), sha256))
             (self.path / JOURNAL).unlink()
 
@@ -179,7 +171,7 @@ def received_metering(folder: Path, metering: Any, sha256: Mapping[str, str]) ->
 
 def sums(folder: Path) -> dict[str, str]:
     """The hash of each raw file of a result folder."""
-    return {path.name: sha256_of(path) for path in (folder / "raw").iterdir()}
+    return {path.name: files.sha256_of(path) for path in (folder / "raw").iterdir()}
 
 
 def results_below(folder: Path) -> list[Path]:
@@ -205,7 +197,7 @@ def newest(folder: Path) -> Path | None:
 
 def refuse_used(path: Path) -> None:
     """Raises ResultError if the path exists and is not an empty folder."""
-    with explained(f"cannot write results to {path}", ELSEWHERE):
+    with files.explained(f"cannot write results to {path}", ELSEWHERE):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             hint = "choose another --out" if live(path) else "continue its run with --resume, or choose another --out"
             raise ResultError(f"{path} exists and is not an empty folder", hint)
@@ -219,7 +211,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
     if header.finished:
         raise ValueError("the header of a run must be unfinished")
     refuse_used(path)
-    with explained(f"cannot write results to {path}", ELSEWHERE):
+    with files.explained(f"cannot write results to {path}", ELSEWHERE):
         (path / "raw").mkdir(parents=True)
         free = shutil.disk_usage(path).free
         if free < needs_bytes:
@@ -228,8 +220,8 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
                 f"the disk of {path} has {filesize(free)} free, but the run needs {filesize(needs_bytes)}",
                 "free some space, or choose a folder on another disk with --out",
             )
-        append_line(path / JOURNAL, json.dumps(header.model_dump(mode="json"), allow_nan=False).encode() + b"\n")
-        sync_folder(path)
+        files.append_line(path / JOURNAL, json.dumps(header.model_dump(mode="json"), allow_nan=False).encode() + b"\n")
+        files.sync_folder(path)
     return Store(path)
 
 
@@ -240,10 +232,10 @@ def resume(path: Path) -> Store:
     if before.finished:
         raise ResultError(f"the run in {path} is finished", "there is nothing to resume; start a new run")
     journal = path / JOURNAL
-    with explained(f"cannot write to {path}"):
+    with files.explained(f"cannot write to {path}"):
         with journal.open("r+b") as file:
             file.truncate(file.read().rfind(b"\n") + 1)
-        append_line(journal, json.dumps({"resumed": [len(before.records)]}).encode() + b"\n")
+        files.append_line(journal, json.dumps({"resumed": [len(before.records)]}).encode() + b"\n")
         return Store(path, _replayed(journal)[1])
 
 
@@ -253,7 +245,7 @@ def locked(path: Path) -> Iterator[None]:
 
     Raises ResultError if another process has locked it.
     """
-    with explained(f"cannot lock the run in {path}"):
+    with files.explained(f"cannot lock the run in {path}"):
         journal = (path / JOURNAL).open("r+b")
     with journal:
         if not locks.acquire(journal.fileno()):
@@ -293,17 +285,17 @@ def open(path: Path) -> Result:
 
 def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The content of result.json, and the hash of each raw file by its name."""
-    lines = read_limited(folder / SUMS).decode(errors="replace").splitlines()
+    lines = files.read_limited(folder / SUMS).decode(errors="replace").splitlines()
     found = [SUM.fullmatch(line) for line in lines]
     sha256 = {line[2]: line[1] for line in found if line}
     if len(sha256) != len(lines):
         raise ResultError(f"{folder / SUMS} is not a list of hashes of Mixmark", EDITED)
-    text = read_limited(folder / SUMMARY)
+    text = files.read_limited(folder / SUMMARY)
     if hashlib.sha256(text).hexdigest() != sha256.get(SUMMARY):
         if hashlib.sha256(text.replace(b"\r\n", b"\n")).hexdigest() == sha256.get(SUMMARY):
             raise ResultError(f"the line endings of {folder / SUMMARY} were changed", LINE_ENDS)
         raise ResultError(f"{folder / SUMMARY} is damaged: its hash is not the one in {SUMS}", EDITED)
-    content = parse_json(folder / SUMMARY, text)
+    content = files.parse_json(folder / SUMMARY, text)
     _check_version(folder / SUMMARY, content)
     return content, {path.removeprefix("raw/"): digest for path, digest in sha256.items()}
 
@@ -311,11 +303,11 @@ def _finished(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
 def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The journal as an unfinished result, and the hash of each raw file by its name. A last line without a line end
     was cut off by a crash and is dropped."""
-    text = read_limited(journal)
+    text = files.read_limited(journal)
     lines = io.BytesIO(text[: text.rfind(b"\n") + 1])
     if not (first := lines.readline()):
         raise ResultError(f"{journal} is empty", "start a new run in another folder")
-    header = parse_json(journal, first, 1)
+    header = files.parse_json(journal, first, 1)
     _check_version(journal, header)
     found: dict[str, dict[tuple[str, ...], Any]] = {name: {} for name in KEYS}
     told: dict[str, list[Any]] = {"resumed": []}
@@ -323,7 +315,7 @@ def _replayed(journal: Path) -> tuple[dict[str, Any], dict[str, str]]:
         told[name] = [*before] if isinstance(before := header.get(name), list) else []
     sha256: dict[str, str] = {}
     for number, text in enumerate(lines, 2):
-        line = parse_json(journal, text, number)
+        line = files.parse_json(journal, text, number)
         sums = line.pop("sha256", {})
         [(name, facts)] = line.items() if len(line) == 1 else [("", None)]
         if not isinstance(facts, list) or not isinstance(sums, dict):

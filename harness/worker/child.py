@@ -33,31 +33,9 @@ from typing import Any, BinaryIO, Concatenate, TypeVar
 import numpy as np
 
 from mixmark.harness import VERSION
-from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts import protocols, schema, seeds
 from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
 from mixmark.harness.contracts.numbers import duration, significant
-from mixmark.harness.contracts.protocols import (
-    Adapter,
-    Array,
-    Continues,
-    Discloses,
-    Feed,
-    Feeds,
-    Helpers,
-    OwnReference,
-    Runner,
-    Suite,
-    Use,
-)
-from mixmark.harness.contracts.schema import (
-    BITS_PER_WEIGHT,
-    Device,
-    Failure,
-    Limits,
-    Precision,
-    RateTrial,
-    ScenarioName,
-)
 from mixmark.harness.contracts.seeds import nonce, poisson
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.statistics import intervals, timestamps
@@ -79,9 +57,9 @@ RUNTIME_BYTES = 512 << 20  # interpreter, framework and activations at batch 1, 
 class LoadedSuite:
     """A suite that is loaded on a device."""
 
-    suite: Suite
-    runner: Runner
-    device: Device
+    suite: protocols.Suite
+    runner: protocols.Runner
+    device: schema.Device
     threads: int = 1
     """The number of feeds in flight at once."""
     pool: ThreadPoolExecutor | None = None
@@ -89,7 +67,7 @@ class LoadedSuite:
     plans are of a thread), so those of the search issue the window's feeds, too."""
     batch: int = 1
     rate_per_s: float | None = None
-    feeds: Feeds | None = None
+    feeds: protocols.Feeds | None = None
     """Makes the feeds of the window; None before `begin`."""
     ahead: bool = False
     """Whether the next feed is made while one runs."""
@@ -165,7 +143,7 @@ class AdapterService(AdapterCalls):
         loaded = services.plugin_of(setup).load()
         if loaded.name != setup.name:
             raise MixmarkError(f"the adapter listed as {setup.name} calls itself {loaded.name}")
-        self.adapter: Adapter = loaded(setup.options)
+        self.adapter: protocols.Adapter = loaded(setup.options)
         self.stack = contextlib.ExitStack()
         self.loaded: dict[str, LoadedSuite] = {}
         self.feed_threads = ThreadPoolExecutor(messages.MAX_CONCURRENCY)
@@ -184,19 +162,19 @@ class AdapterService(AdapterCalls):
             raise MixmarkError(f"discover returned {found!r:.80}, and not devices")
         devices = []
         for device in found:
-            if not isinstance(device, Device):
+            if not isinstance(device, schema.Device):
                 raise MixmarkError(f"discover yielded {device!r:.80}, and not a Device")
-            devices.append(Device.model_validate(device.model_dump()))  # model_copy validates nothing
+            devices.append(schema.Device.model_validate(device.model_dump()))  # model_copy validates nothing
         return messages.Discovered(devices=tuple(devices), vendor=_disclosed(self.adapter))
 
     def open(
         self,
         *,
         key: str,
-        device: Device,
+        device: schema.Device,
         suite: messages.SuiteChoice,
-        precision: Precision,
-        scenario: ScenarioName,
+        precision: schema.Precision,
+        scenario: schema.ScenarioName,
         free_bytes: int | None,
         reference: bool = False,
     ) -> messages.Opened:
@@ -208,14 +186,16 @@ class AdapterService(AdapterCalls):
         if free_bytes is not None and need > free_bytes:
             needs, free = f"{need / 2**30:.1f} GiB", f"{free_bytes / 2**30:.1f} GiB"
             message = f"needs {needs} of {device.memory_pool} memory, {free} are free"
-            failure = Failure(kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out")
+            failure = schema.Failure(
+                kind="refused", message=message, hint="take a smaller --tier, or --suite to leave it out"
+            )
             raise WorkerFailed(failure)
         begin = clock.now_ns()
         opening: object
-        if reference and isinstance(adapters, OwnReference):
+        if reference and isinstance(adapters, protocols.OwnReference):
             opening = adapters.open_reference()
         else:
-            opening = self.adapter.open(device, adapters, precision, Use.of(scenario))
+            opening = self.adapter.open(device, adapters, precision, protocols.Use.of(scenario))
         if not isinstance(opening, AbstractContextManager):
             raise MixmarkError(f"open returned {opening!r:.80}, and not a context manager")
         runner = self.stack.enter_context(opening)
@@ -238,17 +218,17 @@ class AdapterService(AdapterCalls):
         self,
         *,
         key: str,
-        scenario: ScenarioName,
+        scenario: schema.ScenarioName,
         batch: int | None,
         seed: int,
-        limits: Limits,
+        limits: schema.Limits,
         rate_per_s: float | None = None,
     ) -> messages.Prepared:
         loaded = self.loaded[key]
-        loaded.threads = Use.of(scenario).in_flight or loaded.runner.concurrency
+        loaded.threads = protocols.Use.of(scenario).in_flight or loaded.runner.concurrency
         loaded.pool = ThreadPoolExecutor(max(loaded.threads, loaded.runner.concurrency))
         found: batch_search.BatchFound | None = None
-        rate_trials: tuple[RateTrial, ...] = ()
+        rate_trials: tuple[schema.RateTrial, ...] = ()
         if batch is None:
             search = batch_search.BatchSearch(
                 loaded.runner,
@@ -282,7 +262,7 @@ class AdapterService(AdapterCalls):
             rate_trials=rate_trials,
             feed_ns=feed_ns,
             facts=_facts(loaded.runner),
-            processes=tuple(map(int, loaded.runner.processes)) if isinstance(loaded.runner, Helpers) else (),
+            processes=tuple(map(int, loaded.runner.processes)) if isinstance(loaded.runner, protocols.Helpers) else (),
         )
 
     def begin(self, *, key: str, pool: int, ahead: bool = False) -> None:
@@ -299,7 +279,7 @@ class AdapterService(AdapterCalls):
         loaded.feeds, loaded.ahead = loaded.suite.feeds(loaded.batch, pool), ahead
         loaded.log = load_generator.FeedLog(loaded.suite.units(loaded.batch), Outputs(draw_key), on_first=first)
 
-    def measure(self, *, key: str, seed: int, limits: Limits, out: str, report_feeds: bool = False) -> None:
+    def measure(self, *, key: str, seed: int, limits: schema.Limits, out: str, report_feeds: bool = False) -> None:
         """Runs an open loop if there is an arrival rate, else a closed one. Keeps no outputs if feeds are cut off."""
         loaded = self.loaded[key]
         make, units = loaded.feeds, loaded.log.units
@@ -307,7 +287,7 @@ class AdapterService(AdapterCalls):
         assert make is not None  # `begin` made it
         turns: list[int] = []  # of the feeds of an open loop
 
-        def feeds(serial: int, previous_digest: bytes) -> Feed:
+        def feeds(serial: int, previous_digest: bytes) -> protocols.Feed:
             own = seed
             if loaded.rate_per_s or report_feeds:
                 own = self._secret(turns[serial] if loaded.rate_per_s else serial)
@@ -375,7 +355,7 @@ class AdapterService(AdapterCalls):
             feed = {**feed, **_given(loaded.suite, np.load(take, allow_pickle=False))}
             carried_ns = clock.now_ns() - begin_ns
 
-        def write(output: Array) -> None:
+        def write(output: protocols.Array) -> None:
             nonlocal carried_ns
             begin_ns = clock.now_ns()
             np.save(give, output)
@@ -459,9 +439,9 @@ class AdapterService(AdapterCalls):
         self.loaded.clear()
 
 
-def _given(suite: Suite, output: Array) -> Feed:
+def _given(suite: protocols.Suite, output: protocols.Array) -> protocols.Feed:
     """The arrays of a feed that the output of the stage before replaces."""
-    if not isinstance(suite, Continues):
+    if not isinstance(suite, protocols.Continues):
         raise MixmarkError(f"{suite.name} continues no other suite")
     return suite.given(output)
 
@@ -475,7 +455,7 @@ def _refuse_not_finite(serial: int, reference: np.ndarray[Any, Any]) -> None:
         )
 
 
-def _untimed(suite: Suite, batch: int, seed: int, *use: object) -> Iterator[Feed]:
+def _untimed(suite: protocols.Suite, batch: int, seed: int, *use: object) -> Iterator[protocols.Feed]:
     """Feeds that occur in no window. A map, because several threads may ask it for the next feed at once."""
     own = seeds.derived(seed, *use)
     return map(suite.feeds(batch, seeds.pool(own)), map(functools.partial(nonce, own), itertools.count()))
@@ -496,21 +476,21 @@ def _software() -> dict[str, str]:
     return versions
 
 
-def _disclosed(adapter: Adapter) -> dict[str, str]:
+def _disclosed(adapter: protocols.Adapter) -> dict[str, str]:
     """The versions of the vendor's software that the adapter discloses, or the error that it raised."""
     try:
-        disclosed = adapter.disclose() if isinstance(adapter, Discloses) else {}
+        disclosed = adapter.disclose() if isinstance(adapter, protocols.Discloses) else {}
         return {plain(str(name), MOST_TEXT): plain(str(value), MOST_TEXT) for name, value in disclosed.items()}
     except Exception as error:
         traceback.print_exception(error)
         return {"not disclosed": plain(f"{type(error).__name__}: {error}", MOST_TEXT)}
 
 
-def _facts(runner: Runner) -> dict[str, str]:
+def _facts(runner: protocols.Runner) -> dict[str, str]:
     return {str(key): str(value) for key, value in runner.facts.items()}
 
 
-def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float, tuple[RateTrial, ...]]:
+def _highest_rate(loaded: LoadedSuite, bounds: schema.Limits, seed: int) -> tuple[float, tuple[schema.RateTrial, ...]]:
     """Searches from half of a closed loop's rate. Raises WorkerFailed if the time is too short for the percentile."""
     limits = loaded.suite.latency
     if limits is None:
@@ -526,7 +506,7 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
     if needed * service_s * 1e9 > bounds.max_ns:
         each, percentile = duration(service_s * 1e9), f"p{limits.percentile * 100:g}"
         message = f"a {percentile} needs {needed} feeds; at {each} each they do not fit into the time limit"
-        raise WorkerFailed(Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
+        raise WorkerFailed(schema.Failure(kind="refused", message=message, hint="--preset standard gives it more time"))
     longest_ns = max(limits.total_ns or 0, limits.first_ns or 0)
     trial = bounds.model_copy(update={"min_ns": 0, "max_ns": longest_ns, "min_feeds": needed})
 
@@ -552,17 +532,17 @@ def _highest_rate(loaded: LoadedSuite, bounds: Limits, seed: int) -> tuple[float
     rate_per_s, trials = batch_search.highest_rate(keeps, 0.5 / service_s, begin + bounds.search_ns)
     if rate_per_s is None:
         message = f"no rate keeps the latency limits, down to {significant(trials[-1].rate_per_s)} feeds a second"
-        raise WorkerFailed(Failure(kind="overloaded", message=message))
+        raise WorkerFailed(schema.Failure(kind="overloaded", message=message))
     return rate_per_s, trials
 
 
-def needed_bytes(suite: Suite, precision: str) -> int:
+def needed_bytes(suite: protocols.Suite, precision: str) -> int:
     """The memory of a suite at batch 1: its weights at the precision, the state of every graph, and the runtime."""
     weights = suite.weights()
     shapes = [weights.spec(name).shape for name in weights.names()]
     shapes += [spec.shape for graph in suite.graphs().values() for spec in graph.state.values()]
     elements = sum(math.prod(size for size in shape if isinstance(size, int)) for shape in shapes)
-    return elements * BITS_PER_WEIGHT[precision] // 8 + RUNTIME_BYTES
+    return elements * schema.BITS_PER_WEIGHT[precision] // 8 + RUNTIME_BYTES
 
 
 def _die_with_parent() -> None:

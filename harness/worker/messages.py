@@ -20,22 +20,8 @@ from typing import Annotated, Literal, Protocol
 from pydantic import Field
 
 from mixmark.harness import VERSION
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.protocols import Meter, Watcher
-from mixmark.harness.contracts.schema import (
-    Cost,
-    Device,
-    Gate,
-    LatencyLimits,
-    Limits,
-    Precision,
-    RateTrial,
-    ScenarioName,
-    SearchEnd,
-    Tier,
-    Trial,
-    UnitNames,
-    WeightClass,
-)
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.plugins.registry import Kind
 from mixmark.harness.worker.calls import Garbled, Later, Message, start_of
@@ -154,13 +140,13 @@ class SuiteChoice(Message):
 
     name: str
     spec: str
-    tier: Tier
+    tier: schema.Tier
     options: dict[str, str] = Field(default_factory=dict)
-    weight_class: WeightClass = 16
+    weight_class: schema.WeightClass = 16
 
 
 class Discovered(Message):
-    devices: tuple[Device, ...]
+    devices: tuple[schema.Device, ...]
     vendor: dict[str, str] = Field(default_factory=dict)
     """The versions of drivers, firmware and runtimes from the adapter's `disclose`."""
 
@@ -176,10 +162,10 @@ class Opened(Message):
 
 class Prepared(Message):
     batch: Positive
-    trials: tuple[Trial, ...] = ()
-    search_ended_by: SearchEnd | None = None
+    trials: tuple[schema.Trial, ...] = ()
+    search_ended_by: schema.SearchEnd | None = None
     rate_per_s: float | None = Field(default=None, gt=0)
-    rate_trials: tuple[RateTrial, ...] = ()
+    rate_trials: tuple[schema.RateTrial, ...] = ()
     feed_ns: Natural
     """The longest time of a feed of the warm-up, which breaks off its last one."""
     facts: dict[str, str]
@@ -241,10 +227,10 @@ class AdapterCalls(Protocol):
         self,
         *,
         key: str,
-        device: Device,
+        device: schema.Device,
         suite: SuiteChoice,
-        precision: Precision,
-        scenario: ScenarioName,
+        precision: schema.Precision,
+        scenario: schema.ScenarioName,
         free_bytes: int | None,
         reference: bool = False,
     ) -> Opened:
@@ -258,10 +244,10 @@ class AdapterCalls(Protocol):
         self,
         *,
         key: str,
-        scenario: ScenarioName,
+        scenario: schema.ScenarioName,
         batch: int | None,
         seed: int,
-        limits: Limits,
+        limits: schema.Limits,
         rate_per_s: float | None = None,
     ) -> Prepared:
         """Warms up, after a search for the best batch and for the highest arrival rate of a server if None is given.
@@ -271,7 +257,7 @@ class AdapterCalls(Protocol):
         """Prepares the window, once the worker is warm: makes the pool of its feeds. pool: the seed of the pool. ahead:
         whether the next feed is made while another one runs."""
 
-    def measure(self, *, key: str, seed: int, limits: Limits, out: str, report_feeds: bool = False) -> None:
+    def measure(self, *, key: str, seed: int, limits: schema.Limits, out: str, report_feeds: bool = False) -> None:
         """Opens a window, runs a closed or an open loop in it, and calls `sealed` before it replies.
 
         seed: what the nonces of the feeds are derived from, with the outputs before; in an open loop the seed of the
@@ -325,7 +311,7 @@ class SuiteDescription(Message):
 
     version: str
     unit: str
-    unit_names: UnitNames
+    unit_names: schema.UnitNames
     scenarios: tuple[str, ...]
     continues: str
     """The suite whose output it continues. Empty: none."""
@@ -336,14 +322,14 @@ class SuiteDescription(Message):
 class SuiteCalls(Protocol):
     def describe(self) -> SuiteDescription: ...
 
-    def build(self, *, suite: SuiteChoice) -> LatencyLimits | None:
+    def build(self, *, suite: SuiteChoice) -> schema.LatencyLimits | None:
         """Builds the suite. Returns its latency limits."""
 
     def units(self, *, suite: SuiteChoice, batch: int) -> int: ...
 
-    def costs(self, *, suite: SuiteChoice, precision: Precision, batch: int) -> tuple[Cost, ...]: ...
+    def costs(self, *, suite: SuiteChoice, precision: schema.Precision, batch: int) -> tuple[schema.Cost, ...]: ...
 
-    def gate(self, *, suite: SuiteChoice, precision: Precision) -> Gate | None: ...
+    def gate(self, *, suite: SuiteChoice, precision: schema.Precision) -> schema.Gate | None: ...
 
     def check_weights(self, *, suite: SuiteChoice) -> tuple[str, tuple[str, ...]]:
         """Reads every weight once. Returns the label of the checkpoint, and its tensors that the suite does not use.

@@ -29,18 +29,8 @@ import numpy as np
 
 from mixmark.harness.adapters.devices import cores, reached, threads_option
 from mixmark.harness.adapters.onnx_weights import lift
-from mixmark.harness.adapters.onnxruntime import convert
+from mixmark.harness.adapters.onnxruntime import convert, devices
 from mixmark.harness.adapters.onnxruntime.decoder import describes_llama
-from mixmark.harness.adapters.onnxruntime.devices import (
-    CPU,
-    CUDA,
-    WEBGPU,
-    ProviderDevice,
-    import_runtime,
-    keeps_engines,
-    provider_devices,
-    provider_options,
-)
 from mixmark.harness.adapters.onnxruntime.files import ACCURACY_LEVEL
 from mixmark.harness.contracts.errors import MixmarkError, refuse_options
 from mixmark.harness.contracts.protocols import Array, Graph, GraphRunner, Runner, Suite, Use, Weights
@@ -77,13 +67,15 @@ class OnnxRuntime:
         self._threads = threads_option("onnxruntime", {k: v for k, v in options.items() if k == "threads"}) or cores()
 
     def discover(self) -> Iterable[Device]:
-        return [place.device for place in provider_devices(self._library)]
+        return [place.device for place in devices.provider_devices(self._library)]
 
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
-        runtime = import_runtime()
-        place = reached(provider_devices(self._library), device, f"onnxruntime {runtime.__version__}", suite, precision)
-        if place.name == CUDA:
+        runtime = devices.import_runtime()
+        place = reached(
+            devices.provider_devices(self._library), device, f"onnxruntime {runtime.__version__}", suite, precision
+        )
+        if place.name == devices.CUDA:
             # The UUID identifies the device, because CUDA and NVML order devices differently.
             os.environ["CUDA_VISIBLE_DEVICES"] = device.id.removeprefix("gpu:")
         facts = {"onnxruntime": runtime.__version__, "device": device.name, "dtype": precision}
@@ -102,7 +94,7 @@ class OnnxRuntime:
             if bits < 16 or fused:
                 write = convert.writer(suite, bits, half)
                 folder = stack.enter_context(converted(suite, name, engine, size_bytes, write))
-            if keeps_engines(place.name):
+            if devices.keeps_engines(place.name):
                 own = f"{engine}-{place.name}-{device.id}"
                 kept = stack.enter_context(engines(suite, name, own, size_bytes))
             session = OnnxSession(suite, place, self._threads, folder, self._provider, half, kept)
@@ -120,14 +112,14 @@ class OnnxSession:
     def __init__(
         self,
         suite: Suite,
-        place: ProviderDevice,
+        place: devices.ProviderDevice,
         threads: int,
         folder: Path | None,
         provider: Mapping[str, str],
         half: bool = False,
         engines: Path | None = None,
     ) -> None:
-        self._runtime = import_runtime()
+        self._runtime = devices.import_runtime()
         self._value = self._runtime.OrtValue
         self._place = place
         self._float: type[np.floating[Any]] = np.float16 if half else np.float32
@@ -149,11 +141,11 @@ class OnnxSession:
             self.facts["engines"] = "in the model cache"
             folder = self._engines / graph
             folder.mkdir(exist_ok=True)
-        given = provider_options(self._place, self._provider, self._float == np.float16, folder)
+        given = devices.provider_options(self._place, self._provider, self._float == np.float16, folder)
         if self._place.plugin is not None:
             options.add_provider_for_devices([self._place.plugin], given)
             return options, None
-        return options, [CPU] if self._place.name == CPU else [(self._place.name, given), CPU]
+        return options, [devices.CPU] if self._place.name == devices.CPU else [(self._place.name, given), devices.CPU]
 
     def _load(self, name: str, graph: Graph, weights: Weights, folder: Path | None) -> None:
         import onnx
@@ -172,7 +164,7 @@ class OnnxSession:
             self.facts[f"weights of {name}"] = f"{exactness}, in a converted model"
         else:
             model = onnx.load_from_string(graph.onnx())
-            if self._place.name == WEBGPU:
+            if self._place.name == devices.WEBGPU:
                 convert.sliced(model, MOST_PARTS)
             if self._float == np.float16:
                 model = convert.halved(model)
@@ -243,7 +235,7 @@ class OnnxSession:
 
 def session_options(threads: int) -> Any:
     """The options of a session. Its threads spin only during a run, which is as fast and causes no load at rest."""
-    options = import_runtime().SessionOptions()
+    options = devices.import_runtime().SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3  # errors only; warnings report nodes left on the CPU, which `facts` counts
     options.add_session_config_entry("session.force_spinning_stop", "1")
@@ -264,7 +256,7 @@ def from_file(model: ModelProto, weights: Weights, options: Any, providers: Sequ
                     file.write(read_weight(weights, tensor.name).astype(dtype, copy=False).data)
         path = Path(folder) / "model.onnx"
         path.write_bytes(model.SerializeToString())
-        return import_runtime().InferenceSession(path, options, providers)
+        return devices.import_runtime().InferenceSession(path, options, providers)
 
 
 def _parts(session: Any) -> Sequence[Any] | None:

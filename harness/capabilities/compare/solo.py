@@ -20,15 +20,8 @@ from mixmark.harness.judge.evidence import is_solo
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules.interference import POWER_SAVING
 from mixmark.harness.judge.solo import Solo, grouped, merged
-from mixmark.harness.judge.statistics.intervals import (
-    CONFIDENCE,
-    LOWEST_TAIL,
-    logarithms,
-    mean_interval,
-    percentile,
-    sample_needed,
-    student_t,
-)
+from mixmark.harness.judge.statistics import intervals
+from mixmark.harness.judge.statistics.intervals import sample_needed
 from mixmark.harness.judge.statistics.timestamps import latencies_ns
 
 SpeedVerdict = Literal["faster", "slower", "same", "ambiguous"]
@@ -204,7 +197,7 @@ def value_of(run: Run) -> float | Reason:
     if solo.is_highest_rate and solo.rate_per_s:
         return solo.rate_per_s
     times_ns, tail = latencies_ns(run.of.measured[solo.key].completions), _tail(solo)
-    if response_ns := percentile(times_ns, tail):
+    if response_ns := intervals.percentile(times_ns, tail):
         return 1e9 / response_ns
     return f"has no figure: p{tail * 100:g} needs {sample_needed(tail)} feeds, there are {len(times_ns)}"
 
@@ -218,7 +211,7 @@ def _measure(solo: Solo) -> str:
 
 def _tail(solo: Solo) -> float:
     """The percentile of the response times that a server is compared by."""
-    return solo.limits.percentile if solo.limits else LOWEST_TAIL
+    return solo.limits.percentile if solo.limits else intervals.LOWEST_TAIL
 
 
 def figures(runs: Runs) -> list[float]:
@@ -384,7 +377,7 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float], floor: float = 0.0) ->
 
     A side of a single run is assumed to scatter as the other side does. Raises ValueError if both have a single run.
     """
-    logs = [logarithms(side) for side in (a, b)]
+    logs = [intervals.logarithms(side) for side in (a, b)]
     if max(len(a), len(b)) < 2:
         raise ValueError("two single runs do not show how runs scatter")
     of_mean = [float(side.var(ddof=1)) / len(side) if len(side) > 1 else None for side in logs]
@@ -398,7 +391,7 @@ def ratio_of_runs(a: Sequence[float], b: Sequence[float], floor: float = 0.0) ->
         error = math.sqrt(total)
         freedom = total**2 / sum(part**2 / df for part, df in known) if total else 1.0
     middle = float(logs[1].mean() - logs[0].mean())
-    half = student_t(freedom, CONFIDENCE) * math.hypot(error, math.log1p(floor))
+    half = intervals.student_t(freedom, intervals.CONFIDENCE) * math.hypot(error, math.log1p(floor))
     return exponential(middle, float(half))
 
 
@@ -417,7 +410,9 @@ def _interval(run: Run) -> Estimate | None:
     """The interval of the throughput of one window, at the confidence of a ratio of single runs."""
     measured = run.of.measured.get(run.solo.key)
     window = measured.window if measured else None
-    return mean_interval(window.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE) if window and window.steady else None
+    return (
+        intervals.mean_interval(window.blocks.rates_per_s, SINGLE_RUN_CONFIDENCE) if window and window.steady else None
+    )
 
 
 def _target(runs: Runs) -> Hashable:

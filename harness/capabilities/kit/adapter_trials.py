@@ -20,18 +20,7 @@ from typing import get_args
 import psutil
 
 from mixmark.harness.capabilities.kit.report import NotChecked, trial
-from mixmark.harness.contracts.schema import (
-    Device,
-    Environment,
-    Finding,
-    Limits,
-    Phase,
-    Precision,
-    Record,
-    Result,
-    Share,
-    Task,
-)
+from mixmark.harness.contracts import schema
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.timestamps import window_ns
@@ -52,7 +41,7 @@ from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.messages import AdapterCalls, Prepared
 
 SECOND = 1_000_000_000
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+PRECISIONS: tuple[schema.Precision, ...] = get_args(schema.Precision)
 BATCH = 17  # samples in a feed, where a suite takes batches: no power of two, so that padding must be cut off again
 WINDOW_NS = 10 * SECOND  # the longest window
 SESSIONS = 4  # in a row, in one worker
@@ -67,8 +56,8 @@ UNKNOWN_OPTION = "mixmark-conformance"
 class Discovery:
     """The devices that a fresh worker found."""
 
-    devices: tuple[Device, ...]
-    environment: Environment
+    devices: tuple[schema.Device, ...]
+    environment: schema.Environment
     took_s: float
 
 
@@ -76,7 +65,7 @@ class Discovery:
 class Sessions:
     """Several sessions in one worker, one after the other."""
 
-    share: Share
+    share: schema.Share
     weights_bytes: int
     memory_bytes: tuple[int, ...]
     """The memory of the worker after each session."""
@@ -99,7 +88,7 @@ class AdapterTrials:
         self.adapter, self.timeout_s, self._only = adapter, timeout_s, only
         self._chosen = config.adapter(adapter.name)
         self._config, self._suites, self._folder = config, suites, folder
-        self._phases: list[Phase] = []
+        self._phases: list[schema.Phase] = []
         (folder / "raw").mkdir(parents=True)
         (folder / "logs").mkdir()
 
@@ -111,7 +100,7 @@ class AdapterTrials:
         return self._discovery(), self._discovery()
 
     @property
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> tuple[schema.Device, ...]:
         """The devices of the first discovery that are to be tried. Raises NotChecked if there is none."""
         found = tuple(device for device in self.discoveries[0].devices if self._only in ("", device.id))
         if not found:
@@ -119,7 +108,7 @@ class AdapterTrials:
         return found
 
     @property
-    def kinds(self) -> tuple[Device, ...]:
+    def kinds(self) -> tuple[schema.Device, ...]:
         """The first device of each kind."""
         return tuple({_kind(device): device for device in reversed(self.devices)}.values())
 
@@ -145,7 +134,7 @@ class AdapterTrials:
     # Measurements
 
     @trial
-    def claims(self) -> Mapping[str, Share]:
+    def claims(self) -> Mapping[str, schema.Share]:
         """Every suite in every precision that a device offers to it, by the key of its share: in the suite's native
         scenario, as many feeds as an audit takes."""
         targets = [phases.Target(device, self.adapter.name, self._chosen.options) for device in self.kinds]
@@ -161,10 +150,10 @@ class AdapterTrials:
         return {share.key: self._resized(share, share.batch or BATCH) for share in shares.values()}
 
     @trial
-    def claimed(self) -> tuple[Record, ...]:
+    def claimed(self) -> tuple[schema.Record, ...]:
         """A record for each claim. All suites of a device are open at once in one worker; if it crashed, its suites are
         tried again, each alone."""
-        records: dict[str, Record] = {}
+        records: dict[str, schema.Record] = {}
         for device in self.kinds:
             shares = [share for share in self.claims.values() if share.route.device == device.id]
             records |= {record.key: record for record in self._measured("claims", shares)}
@@ -174,10 +163,10 @@ class AdapterTrials:
         return tuple(records.values())
 
     @trial
-    def concurrent(self) -> tuple[Record, ...]:
+    def concurrent(self) -> tuple[schema.Record, ...]:
         """Every suite that ran, in the first precision that worked, with as many feeds of one sample in flight as
         the runner takes."""
-        found: list[Record] = []
+        found: list[schema.Record] = []
         for device in self.kinds:
             first = {record.route.suite: record for record in reversed(self.ran(device)) if record.scenario != "probe"}
             shares = []
@@ -188,7 +177,7 @@ class AdapterTrials:
         return tuple(found)
 
     @trial
-    def paired(self) -> tuple[Record, ...]:
+    def paired(self) -> tuple[schema.Record, ...]:
         """Two devices at once, each with its quickest suite. Raises NotChecked if there is only one."""
         pair = next((pair for pair in combinations(self.devices, 2) if not pair[0].silicon & pair[1].silicon), None)
         if pair is None:
@@ -203,7 +192,7 @@ class AdapterTrials:
         return tuple(self._measured("pair", shares, _at_once))
 
     @trial
-    def killed(self) -> Mapping[str, tuple[Record, Record]]:
+    def killed(self) -> Mapping[str, tuple[schema.Record, schema.Record]]:
         """For each kind of device, a worker that is killed in the middle of a window, and the next worker."""
         found = {}
         for device in self.kinds:
@@ -213,7 +202,7 @@ class AdapterTrials:
             found[device.id] = killed, after
         return found
 
-    def ran(self, device: Device) -> list[Record]:
+    def ran(self, device: schema.Device) -> list[schema.Record]:
         """The claims of a device that came to their end, in the order of the plan. Raises NotChecked if there is
         none."""
         found = [
@@ -223,26 +212,26 @@ class AdapterTrials:
             raise NotChecked(f"nothing ran on {device.id}")
         return found
 
-    def quickest(self, device: Device) -> Share:
+    def quickest(self, device: schema.Device) -> schema.Share:
         """The claim of a device with the shortest feeds. Raises NotChecked if none came to its end."""
         ran = self.ran(device)
         suites = [record for record in ran if record.scenario != "probe"]
         return self.claims[min(suites or ran, key=_feed_s).key]
 
     @trial
-    def audited(self) -> tuple[Record, ...]:
+    def audited(self) -> tuple[schema.Record, ...]:
         """All records of claims and of concurrent feeds with their audits, for which each suite's reference is loaded
         once."""
         records = {record.key: record for record in (*self.claimed, *self.concurrent)}
 
-        def keep(record: Record) -> None:
+        def keep(record: schema.Record) -> None:
             records[record.key] = record
 
         auditor(self._equipment, self._folder, "smoke").run(list(records.values()), keep)
         return tuple(records.values())
 
     def findings(
-        self, rules: Iterable[Callable[[Evidence], Iterator[Finding]]], records: Sequence[Record]
+        self, rules: Iterable[Callable[[Evidence], Iterator[schema.Finding]]], records: Sequence[schema.Record]
     ) -> list[str]:
         """The findings of rules in these records, without notes, each with the route of its record."""
         evidence = gather(self.result(records))
@@ -250,7 +239,7 @@ class AdapterTrials:
         label_of = {record.key: record.route.label for record in records}
         return [f"{label_of.get(finding.about, finding.about)}: {words(finding)}" for finding in found]
 
-    def result(self, records: Sequence[Record]) -> Result:
+    def result(self, records: Sequence[schema.Record]) -> schema.Result:
         """A result with these records."""
         return self._header.model_copy(
             update={"phases": tuple(self._phases), "records": tuple(records), "finished": True}
@@ -263,7 +252,7 @@ class AdapterTrials:
         """Several sessions in a row of the largest suite that ran, for each kind of device. Raises WorkerFailed."""
         return {device.id: self._sessions(device) for device in self.kinds}
 
-    def _sessions(self, device: Device) -> Sessions:
+    def _sessions(self, device: schema.Device) -> Sessions:
         largest = max(self.ran(device), key=lambda record: record.needed_bytes or 0)
         share, weights_bytes = self.claims[largest.key], (largest.needed_bytes or 0) - child.RUNTIME_BYTES
         memory_bytes: list[int] = []
@@ -276,7 +265,7 @@ class AdapterTrials:
                 memory_bytes.append(_own_bytes(worker.pid))
         return Sessions(share, weights_bytes, tuple(memory_bytes), broken_off.closing_ns, idle_cores)
 
-    def _prepared(self, worker: Worker, share: Share) -> Prepared:
+    def _prepared(self, worker: Worker, share: schema.Share) -> Prepared:
         """Opens a suite in a worker, and warms it up."""
         route = share.route
         worker.call(AdapterCalls.open, self.timeout_s)(
@@ -292,22 +281,22 @@ class AdapterTrials:
 
     # How measurements are made
 
-    def _is_offered(self, precision: Precision) -> bool:
+    def _is_offered(self, precision: schema.Precision) -> bool:
         return any(
             precision in offered
             for device in self.kinds
             for offered in (device.precisions, *device.precisions_by_suite.values())
         )
 
-    def _measured(self, name: str, shares: Sequence[Share], drive: Driver | None = None) -> list[Record]:
+    def _measured(self, name: str, shares: Sequence[schema.Share], drive: Driver | None = None) -> list[schema.Record]:
         """Measures shares as one phase; without any, there is no phase."""
-        by_device: dict[str, list[Share]] = defaultdict(list)
+        by_device: dict[str, list[schema.Share]] = defaultdict(list)
         for share in shares:
             by_device[share.route.device].append(share)
         if not shares:
             return []
-        tasks = tuple(Task(device=device, shares=tuple(several)) for device, several in by_device.items())
-        phase = Phase(name=f"{len(self._phases):03d}.{name}", purpose="solo", tasks=tasks)
+        tasks = tuple(schema.Task(device=device, shares=tuple(several)) for device, several in by_device.items())
+        phase = schema.Phase(name=f"{len(self._phases):03d}.{name}", purpose="solo", tasks=tasks)
         self._phases.append(phase)
         return attend(phase, self._equipment, self._folder, drive or _one_by_one)
 
@@ -322,10 +311,10 @@ class AdapterTrials:
         return self._bench.equipment(None, self.timeout_s)
 
     @trial
-    def _header(self) -> Result:
+    def _header(self) -> schema.Result:
         return self._bench.header((), "smoke", "conformance")
 
-    def _resized(self, share: Share, batch: int, audits: int = 1) -> Share:
+    def _resized(self, share: schema.Share, batch: int, audits: int = 1) -> schema.Share:
         """The share in feeds of this batch, with a window of as many feeds as hold the samples of an audit, and two at
         least. audits: the number of audited feeds."""
         gate = self._equipment.suite(share.route).gate(share.route.precision)
@@ -366,11 +355,11 @@ def _hang(parts: Sequence[Part]) -> None:
         measure(key=part.name, seed=seed, limits=endless, out=str(part.scratch / "killed.npz"))
 
 
-def _bounded(feeds: int, audits: int = 1) -> Limits:
-    return Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=WINDOW_NS, min_feeds=feeds, audits=audits)
+def _bounded(feeds: int, audits: int = 1) -> schema.Limits:
+    return schema.Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=WINDOW_NS, min_feeds=feeds, audits=audits)
 
 
-def _feed_s(record: Record) -> float:
+def _feed_s(record: schema.Record) -> float:
     """The mean time from one feed of a record to the next."""
     assert record.completions is not None  # the record came to its end
     begin_ns, end_ns = window_ns(record.completions)
@@ -410,5 +399,5 @@ def _own_bytes(pid: int) -> int:
     return total
 
 
-def _kind(device: Device) -> tuple[str, str, int | None]:
+def _kind(device: schema.Device) -> tuple[str, str, int | None]:
     return device.kind, device.name, device.memory_bytes

@@ -25,17 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from mixmark.harness.capabilities.plan.machine import (
-    HOUR_S,
-    LEVELS,
-    Answer,
-    Constraints,
-    Kind,
-    Level,
-    Question,
-    Retained,
-    Tariff,
-)
+from mixmark.harness.capabilities.plan import machine
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import significant
@@ -54,12 +44,12 @@ WHOLE = ("count", "set")
 class Planner:
     """The kinds that may be used, and the mix."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[machine.Kind]
     mix_units: Mapping[str, float]
-    retained: Retained = field(default_factory=Retained)
-    energy: Tariff | None = None
+    retained: machine.Retained = field(default_factory=machine.Retained)
+    energy: machine.Tariff | None = None
 
-    def answer(self, question: Question, limits: Constraints) -> Answer:
+    def answer(self, question: machine.Question, limits: machine.Constraints) -> machine.Answer:
         """The best machine. Raises UsageError if a suite runs on no kind, or if no machine keeps the limits."""
         self.check_suites()
         program = self._program(limits)
@@ -71,20 +61,20 @@ class Planner:
             raise self._contradiction(limits) from None
         return self._answered(question, limits, program, best, gap)
 
-    def answer_if_any(self, question: Question, limits: Constraints) -> Answer | None:
+    def answer_if_any(self, question: machine.Question, limits: machine.Constraints) -> machine.Answer | None:
         """The best machine. None if no machine keeps the limits."""
         try:
             return self.answer(question, limits)
         except MixmarkError:
             return None
 
-    def _program(self, limits: Constraints) -> _Program:
+    def _program(self, limits: machine.Constraints) -> _Program:
         """The low ends of the rates must meet a demand."""
         return _Program(self, limits, 0 if limits.mixes_per_hour is None else -1)
 
-    def alone(self, question: Question, limits: Constraints) -> dict[str, Answer]:
+    def alone(self, question: machine.Question, limits: machine.Constraints) -> dict[str, machine.Answer]:
         """For each kind, the answer if its devices do all the work, in any hosts."""
-        found: dict[str, Answer] = {}
+        found: dict[str, machine.Answer] = {}
         for kind in self.kinds:
             kinds = [each if each is kind else replace(each, speeds=()) for each in self.kinds]
             kinds = [each for each in kinds if each is kind or (each.is_host and not kind.is_host)]
@@ -97,9 +87,9 @@ class Planner:
         """Raises UsageError if a suite of the mix runs on no kind."""
         check_suites(self.mix_units, {speed.suite for kind in self.kinds for speed in kind.speeds})
 
-    def _contradiction(self, limits: Constraints) -> UsageError:
+    def _contradiction(self, limits: machine.Constraints) -> UsageError:
         """The error for limits that no machine keeps together. It names only limits that conflict."""
-        for name, unlimited in vars(Constraints()).items():
+        for name, unlimited in vars(machine.Constraints()).items():
             without = replace(limits, **{name: unlimited})
             try:
                 program = self._program(without)
@@ -107,7 +97,7 @@ class Planner:
             except _Infeasible:
                 needed = False
             limits = limits if needed else without
-        if limits == Constraints():
+        if limits == machine.Constraints():
             return UsageError("no machine of these devices runs the mix", "its suites do not fit into their memory")
         message = f"no machine keeps {limits}"
         if limits.mixes_per_hour and (most := self.answer_if_any("most", replace(limits, mixes_per_hour=None))):
@@ -115,18 +105,18 @@ class Planner:
         return UsageError(message, "relax one of these, or offer other devices")
 
     def _answered(
-        self, question: Question, limits: Constraints, program: _Program, best: Any, gap: float | None
-    ) -> Answer:
+        self, question: machine.Question, limits: machine.Constraints, program: _Program, best: Any, gap: float | None
+    ) -> machine.Answer:
         counts = {kind.name: n for kind in self.kinds if (n := round(best[program.at["count", kind.name]]))}
         own = [kind for kind in self.kinds if kind.name in counts]
         best, planned = program.trimmed(best, None if question == "most" else limits.mixes_per_hour)
         watts = float(program.power() @ best) if all(kind.has_watts for kind in own) else None
         energy_cost = None if watts is None or self.energy is None else watts * self.energy.per_watt
-        full = Constraints(watts=limits.watts, at_least=counts, at_most=counts)
-        low, estimate, high = (self._at_full_load(own, full, level) for level in LEVELS)
+        full = machine.Constraints(watts=limits.watts, at_least=counts, at_most=counts)
+        low, estimate, high = (self._at_full_load(own, full, level) for level in machine.LEVELS)
         bought = {kind.name: max(0, counts[kind.name] - kind.owned) for kind in own}
         priced = all(kind.price is not None or not bought[kind.name] for kind in own)
-        return Answer(
+        return machine.Answer(
             question=question,
             counts=counts,
             time=program.time(best),
@@ -139,7 +129,7 @@ class Planner:
             gap=gap,
         )
 
-    def _at_full_load(self, kinds: Sequence[Kind], limits: Constraints, level: Level) -> float:
+    def _at_full_load(self, kinds: Sequence[machine.Kind], limits: machine.Constraints, level: machine.Level) -> float:
         program = _Program(replace(self, kinds=kinds), limits, level)
         return program.per_hour(program.solve(program.goal("most"))[0])
 
@@ -153,7 +143,7 @@ class _Program:
     of suites, `time` of such devices for one of their speeds, `in` for the accelerators in a kind of host, and `mixes`,
     in units of `ell`."""
 
-    def __init__(self, planner: Planner, limits: Constraints, level: Level = 0) -> None:
+    def __init__(self, planner: Planner, limits: machine.Constraints, level: machine.Level = 0) -> None:
         self.kinds, self.mix_units, self.limits = planner.kinds, planner.mix_units, limits
         self.energy = planner.energy
         self.hosts = [kind for kind in self.kinds if kind.is_host]
@@ -163,7 +153,7 @@ class _Program:
         ]
         self.sets = [_sets(kind, self.mix_units) for kind in self.kinds]
         demand = limits.mixes_per_hour
-        self.ell = demand / HOUR_S if demand else self._fastest()
+        self.ell = demand / machine.HOUR_S if demand else self._fastest()
         self.columns = list(self._names())
         self.at = {name: column for column, name in enumerate(self.columns)}
 
@@ -243,7 +233,7 @@ class _Program:
             if ("bought", kind.name) in at:
                 yield {at["bought", kind.name]: 1.0, at["count", kind.name]: -1.0}, -float(kind.owned), math.inf
         if limits.mixes_per_hour is not None:
-            yield {at["mixes", ""]: 1.0}, limits.mixes_per_hour / HOUR_S / self.ell, math.inf
+            yield {at["mixes", ""]: 1.0}, limits.mixes_per_hour / machine.HOUR_S / self.ell, math.inf
         for most, row in ((limits.budget, self.prices()), (limits.watts, self.power())):
             if most is not None:
                 yield (
@@ -275,7 +265,7 @@ class _Program:
             values[column] = value
         return values
 
-    def goal(self, question: Question) -> Any:
+    def goal(self, question: machine.Question) -> Any:
         """The objective, to be minimised."""
         if question == "most":
             return self._dense({self.at["mixes", ""]: -1.0})
@@ -336,7 +326,7 @@ class _Program:
         matrix = coo_array((values, (row_of, column_of)), shape=(len(rows), len(self.columns))).tocsr()
         return matrix, [low for _, low, _ in rows], [high for _, _, high in rows]
 
-    def best(self, question: Question) -> tuple[Any, float | None]:
+    def best(self, question: machine.Question) -> tuple[Any, float | None]:
         """Returns the values of all columns and the gap; None if nothing is proved. Raises _Infeasible."""
         if question == "efficient" and self.limits.mixes_per_hour is None:
             return self._most_per_joule()
@@ -362,7 +352,7 @@ class _Program:
         return best, None
 
     def per_hour(self, values: Any) -> float:
-        return float(values[self.at["mixes", ""]]) * self.ell * HOUR_S
+        return float(values[self.at["mixes", ""]]) * self.ell * machine.HOUR_S
 
     def trimmed(self, values: Any, demand: float | None) -> tuple[Any, float]:
         """The values without work beyond the demand or the slowest suite, and the mixes per hour."""
@@ -370,12 +360,12 @@ class _Program:
         for column, k, _, s in self._times:
             speed = self.kinds[k].speeds[s]
             done[speed.suite] += values[column] * self.units_per_s[k][s] / self.mix_units[speed.suite]
-        target = min(min(done.values()), math.inf if demand is None else demand / HOUR_S)
+        target = min(min(done.values()), math.inf if demand is None else demand / machine.HOUR_S)
         kept = values.copy()
         for column, k, _, s in self._times:
             suite = self.kinds[k].speeds[s].suite
             kept[column] *= target / done[suite] if done[suite] else 0.0
-        return kept, float(target * HOUR_S)
+        return kept, float(target * machine.HOUR_S)
 
     def time(self, values: Any) -> dict[str, dict[str, float]]:
         """The time of each kind for each suite, in devices."""
@@ -393,7 +383,7 @@ def _gap(apart: float, size: float) -> float | None:
     return apart / size if size > 0 else None
 
 
-def _sets(kind: Kind, mix_units: Mapping[str, float]) -> dict[str, list[tuple[int, ...]]]:
+def _sets(kind: machine.Kind, mix_units: Mapping[str, float]) -> dict[str, list[tuple[int, ...]]]:
     """The largest sets of a kind's speeds that fit into each of its memories. Each suite of the mix is in a set, unless
     it does not fit alone."""
     pools: dict[str, list[int]] = defaultdict(list)
@@ -403,7 +393,7 @@ def _sets(kind: Kind, mix_units: Mapping[str, float]) -> dict[str, list[tuple[in
     return {pool: _largest(own, kind, pool) for pool, own in pools.items()}
 
 
-def _largest(own: Sequence[int], kind: Kind, pool: str) -> list[tuple[int, ...]]:
+def _largest(own: Sequence[int], kind: machine.Kind, pool: str) -> list[tuple[int, ...]]:
     room = kind.pool_bytes.get(pool, math.inf)
     sizes = {s: kind.speeds[s].memory_bytes for s in own}
     found = [tuple(own)] if sum(sizes.values()) <= room else []

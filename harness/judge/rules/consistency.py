@@ -16,23 +16,10 @@ from itertools import islice, pairwise
 import numpy as np
 from pydantic import ValidationError
 
+from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S
-from mixmark.harness.contracts.schema import (
-    MIXES,
-    Cost,
-    Device,
-    Finding,
-    Gate,
-    LatencyLimits,
-    Metering,
-    Phase,
-    Purpose,
-    Record,
-    Result,
-    Share,
-)
 from mixmark.harness.judge.findings import found, invalid
 from mixmark.harness.judge.mixed_run import clock_bound_ns
 from mixmark.harness.judge.rules.registered import Room
@@ -47,7 +34,7 @@ AROUND_NS, AROUND_SHARE = 10 * NS_PER_S, 0.1
 AROUND_MIX_NS = 3 * NS_PER_S
 """The same for a mixed phase, whose feeds come from the process that watches."""
 LONGEST_READ_NS = int(PATIENCE_S * NS_PER_S)
-SCENARIO_OF: dict[Purpose, str] = {"probe": "probe", **dict.fromkeys(MIXES, "mixed")}
+SCENARIO_OF: dict[schema.Purpose, str] = {"probe": "probe", **dict.fromkeys(schema.MIXES, "mixed")}
 """The scenario of the shares of a phase; a phase of another purpose has shares of the scenarios that a user chooses."""
 
 
@@ -58,9 +45,9 @@ class SuiteClaim:
     unit: str
     feed_units: int | None
     """None if the record has no batch."""
-    costs: tuple[Cost, ...]
-    gate: Gate | None
-    latency_limits: LatencyLimits | None
+    costs: tuple[schema.Cost, ...]
+    gate: schema.Gate | None
+    latency_limits: schema.LatencyLimits | None
 
 
 @dataclass(frozen=True)
@@ -77,13 +64,13 @@ room = Room(850, sees="folder")
 
 
 @room.rule(invalid("{contradiction}"))
-def consistency(result: Result, claims: SuiteClaims) -> Iterator[Finding]:
+def consistency(result: schema.Result, claims: SuiteClaims) -> Iterator[schema.Finding]:
     """The facts of a result folder agree with each other and with its suites. Otherwise the folder shows no figure."""
     for contradiction in islice(contradictions(result, claims), MOST_FINDINGS):
         yield found("consistency", contradiction=contradiction)
 
 
-def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:
+def contradictions(result: schema.Result, claims: SuiteClaims) -> Iterator[str]:
     """One sentence for each contradiction."""
     yield from _names(result)
     yield from _hosts(result)
@@ -107,7 +94,7 @@ def contradictions(result: Result, claims: SuiteClaims) -> Iterator[str]:
     yield from _meterings(result)
 
 
-def _names(result: Result) -> Iterator[str]:
+def _names(result: schema.Result) -> Iterator[str]:
     """Everything that has a name has one of its own."""
     lists = {
         "devices": [device.id for device in result.devices],
@@ -123,7 +110,7 @@ def _names(result: Result) -> Iterator[str]:
             yield f"two of the {what} have the same name"
 
 
-def _hosts(result: Result) -> Iterator[str]:
+def _hosts(result: schema.Result) -> Iterator[str]:
     """Everything that belongs to a host belongs to one of the run."""
     for device in result.devices:
         if {*map(host_of, device.silicon), host_of(device.memory_pool)} != {device.host}:
@@ -136,14 +123,14 @@ def _hosts(result: Result) -> Iterator[str]:
     yield from (f"{stray} belongs to no host of the run" for stray in strays)
 
 
-def _tiers(result: Result) -> Iterator[str]:
+def _tiers(result: schema.Result) -> Iterator[str]:
     """A run has one tier."""
     tiers = {record.route.tier for record in result.records} | ({result.mix.tier} if result.mix else set())
     for tier in sorted(tiers - {result.tier}):
         yield f"a run of the {result.tier} tier holds something of the {tier} tier"
 
 
-def _on_device(record: Record, device: Device | None) -> Iterator[str]:
+def _on_device(record: schema.Record, device: schema.Device | None) -> Iterator[str]:
     """The device of a record is known and offers its precision, and the weights of a hosted service are its own."""
     route = record.route
     if device is None:
@@ -156,7 +143,7 @@ def _on_device(record: Record, device: Device | None) -> Iterator[str]:
         yield f"{record.key} has the weights {route.weights}, and {device.id} {hosted}"
 
 
-def _lacking(record: Record) -> Iterator[str]:
+def _lacking(record: schema.Record) -> Iterator[str]:
     """Every record with timestamps has the facts without which the rules of `integrity` would find nothing."""
     needed = {"parent_window_ns": record.parent_window_ns, "feed_units": record.feed_units}
     if record.scenario == "mixed":
@@ -166,7 +153,7 @@ def _lacking(record: Record) -> Iterator[str]:
             yield f"{record.key} has timestamps and no {name}"
 
 
-def _audit(record: Record) -> Iterator[str]:
+def _audit(record: schema.Record) -> Iterator[str]:
     """Each audited feed was finished and is audited once. Hosted services are not audited."""
     audit, done = record.audit, len(record.completions) if record.completions is not None else 0
     if audit is None:
@@ -182,7 +169,7 @@ def _audit(record: Record) -> Iterator[str]:
         yield f"{record.key} finished {counted(done, 'feed')}, and its audit was drawn from {audit.finished}"
 
 
-def _against_suite(record: Record, claim: SuiteClaim) -> Iterator[str]:
+def _against_suite(record: schema.Record, claim: SuiteClaim) -> Iterator[str]:
     """A record agrees with the code of its suite."""
     if record.unit != claim.unit:
         yield f"{record.key} counts {record.unit!a}, and its suite counts {claim.unit}"
@@ -199,19 +186,19 @@ def _against_suite(record: Record, claim: SuiteClaim) -> Iterator[str]:
         yield f"{record.key} has other costs than its suite"
 
 
-def _same_cost(first: Cost, second: Cost) -> bool:
+def _same_cost(first: schema.Cost, second: schema.Cost) -> bool:
     """Whether two costs are the same up to the last digits. Processors may differ there."""
 
     def same(name: str) -> bool:
         a, b = getattr(first, name), getattr(second, name)
         return bool(a == b) or (isinstance(a, float) and isinstance(b, float) and math.isclose(a, b, rel_tol=1e-9))
 
-    return all(map(same, Cost.model_fields))
+    return all(map(same, schema.Cost.model_fields))
 
 
-def _shape(phase: Phase) -> Iterator[str]:
+def _shape(phase: schema.Phase) -> Iterator[str]:
     """A phase has shares of the scenarios that its purpose has, each on the device of its task."""
-    if phase.purpose not in MIXES and len(phase.shares) != 1:
+    if phase.purpose not in schema.MIXES and len(phase.shares) != 1:
         yield f"{phase.name} is no mixed phase, and has {len(phase.shares)} shares"
     for task in phase.tasks:
         for share in task.shares:
@@ -225,7 +212,7 @@ def _shape(phase: Phase) -> Iterator[str]:
                 yield f"{share.key} is on {share.route.device} in the task of {task.device}"
 
 
-def _planned(result: Result) -> Iterator[str]:
+def _planned(result: schema.Result) -> Iterator[str]:
     """Each record is what its share asked for, and the phases were measured in their order."""
     planned = {(phase.name, share.key): (at, share) for at, phase in enumerate(result.phases) for share in phase.shares}
     last = 0
@@ -238,17 +225,17 @@ def _planned(result: Result) -> Iterator[str]:
         last = max(last, at)
 
 
-def _as_planned(record: Record, share: Share) -> bool:
+def _as_planned(record: schema.Record, share: schema.Share) -> bool:
     """Whether a record is what its share asked for. None in a share was left to the search."""
     same = (share.route, share.scenario, share.run) == (record.route, record.scenario, record.run)
     same &= record.screening == share.limits.screening and not (share.limits.cut_off and record.audit is not None)
     return same and share.batch in (None, record.batch) and share.rate_per_s in (None, record.rate_per_s)
 
 
-def _complete(result: Result) -> Iterator[str]:
+def _complete(result: schema.Result) -> Iterator[str]:
     """Each phase of one share has its record. A share of a mixed phase that never got a turn has none."""
     measured = {record.phase for record in result.records}
-    single = [phase.name for phase in result.phases if phase.purpose not in MIXES]
+    single = [phase.name for phase in result.phases if phase.purpose not in schema.MIXES]
     missing = [name for name in single if name not in measured]
     reached = [name in measured for name in single]
     if missing and result.finished:
@@ -260,7 +247,7 @@ def _complete(result: Result) -> Iterator[str]:
         yield f"the mixed runs are numbered {', '.join(map(str, runs))}: some were left out"
 
 
-def _weight_class(result: Result) -> Iterator[str]:
+def _weight_class(result: schema.Result) -> Iterator[str]:
     """No route has fewer bits than the run's weight class."""
     for phase in (*result.phases, *result.candidates):
         for route in (share.route for share in phase.shares):
@@ -268,7 +255,7 @@ def _weight_class(result: Result) -> Iterator[str]:
                 yield f"{phase.name} computes in {route.precision}, and the run is of {result.bits} bits"
 
 
-def _mixes(result: Result) -> Iterator[str]:
+def _mixes(result: schema.Result) -> Iterator[str]:
     """In a mixed phase each suite runs once on a device, else its units would count twice. All records of a host have
     the same bracket, and those of all hosts together are as long as it was planned."""
     limits = {share.key: share.limits for phase in result.phases for share in phase.shares}
@@ -312,7 +299,7 @@ class _Span:
         self.begin_ns, self.end_ns = min(self.begin_ns, begin_ns), max(self.end_ns, end_ns)
 
 
-def _experiments(result: Result) -> Iterator[str]:
+def _experiments(result: schema.Result) -> Iterator[str]:
     """The facts of each installed experiment are its own, and agree with each other."""
     wrong = []
     owned = [(phase.name, phase.experiment) for phase in result.phases if phase.experiment]
@@ -336,7 +323,7 @@ def _experiments(result: Result) -> Iterator[str]:
             yield from of_facts(result)
 
 
-def _times(result: Result) -> Iterator[str]:
+def _times(result: schema.Result) -> Iterator[str]:
     """Phases follow each other. The watch and the meters cover the windows of a phase, and little more."""
     if list(result.resumed) != sorted(result.resumed) or not all(
         0 <= count <= len(result.records) for count in result.resumed
@@ -367,7 +354,7 @@ def _times(result: Result) -> Iterator[str]:
             yield from _metered(metering, spans[metering.phase])
 
 
-def _watched(record: Record, last_ns: int, failed: bool, slack_ns: int) -> Iterator[str]:
+def _watched(record: schema.Record, last_ns: int, failed: bool, slack_ns: int) -> Iterator[str]:
     """The blocks of a record follow each other. The watch's blocks cover the window and little more; the canaries ran
     before and after it.
 
@@ -393,7 +380,7 @@ def _watched(record: Record, last_ns: int, failed: bool, slack_ns: int) -> Itera
         yield f"{record.key} was watched for {around_ns / 1e9:.1f} s longer than it was measured"
 
 
-def _metered(metering: Metering, span: _Span) -> Iterator[str]:
+def _metered(metering: schema.Metering, span: _Span) -> Iterator[str]:
     """A metering covers all of its phase, and the machine was at rest before and after it."""
     if span.begin_ns + span.slack_ns < metering.begin_ns or span.end_ns - span.slack_ns > metering.end_ns:
         yield f"{metering.phase} was metered at another time than it was measured"
@@ -404,7 +391,7 @@ def _metered(metering: Metering, span: _Span) -> Iterator[str]:
             yield f"the machine was not at rest when {metering.phase} says so"
 
 
-def _meterings(result: Result) -> Iterator[str]:
+def _meterings(result: schema.Result) -> Iterator[str]:
     """Meterings are of listed domains. Readings that a meter would be given up for were not kept."""
     domains = {domain.id for domain in result.domains}
     for metering in result.meterings:
@@ -421,7 +408,7 @@ def _meterings(result: Result) -> Iterator[str]:
                 yield f"in {metering.phase} {id} was read at another time than it was metered"
 
 
-def _copies(result: Result) -> Iterator[str]:
+def _copies(result: schema.Result) -> Iterator[str]:
     """No two records have the same timestamps but for a shift in time."""
     done = ((record.key, record.completions) for record in result.records if record.completions is not None)
     marks = ((key, fingerprint(completions.yielded_ns)) for key, completions in done)

@@ -18,13 +18,7 @@ from mixmark.harness.judge.energy.total import CROSS_CHECK, MachineEnergy, disag
 from mixmark.harness.judge.evidence import Evidence, is_solo
 from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, effect, explains, found, invalid, note, warning
 from mixmark.harness.judge.rules.registered import Room, share
-from mixmark.harness.judge.statistics.intervals import (
-    FEWEST_BLOCKS,
-    FEWEST_INDEPENDENT,
-    WIDEST,
-    sample_needed,
-    within_limits,
-)
+from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.plan import presets
 
 MUCH_MOVED = 0.05  # of a window's throughput, by a stretch of it that ran at another level
@@ -90,7 +84,7 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
             yield found("steady", measured.key, figure="throughput", **values)
             moved.append(window.stretch.moved)
         elif window is None or window.steady is None:
-            yield found("steady.unknown", measured.key, needed=FEWEST_BLOCKS)
+            yield found("steady.unknown", measured.key, needed=intervals.FEWEST_BLOCKS)
     for run in evidence.runs:
         if run.stretch is not None:
             values = run.stretch.values(np.array(run.edges_ns))
@@ -115,7 +109,7 @@ def interval_known(evidence: Evidence) -> Iterator[Finding]:
     closed = (each for each in evidence.solo if each.record.scenario != "server" and not each.interval)
     unknown = [each.key for each in closed if each.window is not None and each.window.steady]
     for key in unknown:
-        yield found("interval_known", key, widest_pct=WIDEST * 100, fewest=FEWEST_INDEPENDENT)
+        yield found("interval_known", key, widest_pct=intervals.WIDEST * 100, fewest=intervals.FEWEST_INDEPENDENT)
     if unknown:
         yield found("interval_known.much", unknown=len(unknown), figures=len(evidence.measured))
 
@@ -132,11 +126,11 @@ def latency_within_limits(evidence: Evidence) -> Iterator[Finding]:
         limits = measured.record.latency_limits
         if limits is None or measured.record.scenario != "server":
             continue
-        kept, name = within_limits(measured.completions, limits), f"p{limits.percentile * 100:g}"
+        kept, name = intervals.within_limits(measured.completions, limits), f"p{limits.percentile * 100:g}"
         if kept is False:
             yield found("latency_within_limits.broken", measured.key, percentile=name)
         elif kept is None:
-            needed = sample_needed(limits.percentile)
+            needed = intervals.sample_needed(limits.percentile)
             yield found("latency_within_limits.open", measured.key, percentile=name, needed=needed)
 
 

@@ -19,15 +19,7 @@ import numpy.typing as npt
 
 from mixmark.harness.contracts.figures import Estimate, exponential
 from mixmark.harness.contracts.schema import Completions, FindingValue, Int64s, LatencyLimits, Limits
-from mixmark.harness.judge.statistics.timestamps import (
-    Floats,
-    finished_by,
-    first_unit_ns,
-    latencies_ns,
-    steps_begin_ns,
-    time_per_unit_ns,
-    window_ns,
-)
+from mixmark.harness.judge.statistics import timestamps
 
 Numbers = float | npt.NDArray[np.float64]
 CLOSE = 1e-15  # a relative change of this size ends the continued fraction
@@ -146,7 +138,7 @@ def early_stopping(values: Int64s, q: float) -> int | None:
     return int(np.sort(values)[n - discards]) if discards >= 1 else None
 
 
-def effective_sample_size(series: Floats) -> Floats:
+def effective_sample_size(series: timestamps.Floats) -> timestamps.Floats:
     """[...], how many independent blocks the blocks of each series [blocks, ...] are worth: n (1 − ρ) / (1 + ρ).
 
     ρ is the lag-1 autocorrelation. Samples understate it by about (1 + 4 ρ) / n (Kendall, Biometrika 41, 1954). 2.5
@@ -162,7 +154,7 @@ def effective_sample_size(series: Floats) -> Floats:
     return np.asarray(n * (1 - rho) / (1 + rho))
 
 
-def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
+def mean_half_width(series: timestamps.Floats, confidence: float = CONFIDENCE) -> timestamps.Floats:
     """[...], how far the mean of each series [blocks, ...] may be off: the wider of two half-widths.
 
     One is Student's t on the effective sample size, for blocks that resemble their neighbours. The other is Student's t
@@ -179,7 +171,7 @@ def mean_half_width(series: Floats, confidence: float = CONFIDENCE) -> Floats:
     return np.asarray(np.maximum(by_neighbours, by_parts))
 
 
-def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Estimate | None:
+def mean_interval(rates_per_s: timestamps.Floats, confidence: float = CONFIDENCE) -> Estimate | None:
     """The interval of the throughput of one run, from the rates of its blocks [blocks].
 
     None if there are fewer than FEWEST_BLOCKS blocks, their effective sample size is below FEWEST_INDEPENDENT, or the
@@ -194,7 +186,7 @@ def mean_interval(rates_per_s: Floats, confidence: float = CONFIDENCE) -> Estima
     return Estimate(mean, mean - half, mean + half) if half <= WIDEST * mean else None
 
 
-def ratio_interval(gained: Floats, spent: Floats) -> Estimate | None:
+def ratio_interval(gained: timestamps.Floats, spent: timestamps.Floats) -> Estimate | None:
     """The interval of Σ gained / Σ spent, both [blocks] above 0. None as in `mean_interval`.
 
     The ratio is linearised about its estimate: its interval follows from the mean of gained − ratio · spent.
@@ -222,7 +214,7 @@ def over_runs(values: Sequence[float]) -> Estimate | None:
     return Estimate(math.exp(mean))
 
 
-def logarithms(values: Sequence[float]) -> Floats:
+def logarithms(values: Sequence[float]) -> timestamps.Floats:
     """Raises ValueError unless all values are above 0 and finite."""
     if not all(0 < value < math.inf for value in values):
         raise ValueError("figures of runs must be above 0 and finite")
@@ -232,9 +224,9 @@ def logarithms(values: Sequence[float]) -> Floats:
 def within_limits(completions: Completions, limits: LatencyLimits) -> bool | None:
     """Whether each latency limit holds at its percentile. None if the sample is too small to tell."""
     pairs = (
-        (latencies_ns(completions), limits.total_ns),
-        (first_unit_ns(completions), limits.first_ns),
-        (time_per_unit_ns(completions), limits.per_unit_ns),
+        (timestamps.latencies_ns(completions), limits.total_ns),
+        (timestamps.first_unit_ns(completions), limits.first_ns),
+        (timestamps.time_per_unit_ns(completions), limits.per_unit_ns),
     )
     return holds(pairs, limits.percentile)
 
@@ -267,13 +259,13 @@ class Blocks:
 
     edges_ns: Int64s
     """[blocks + 1], on the clock of the timestamps."""
-    units: Floats
+    units: timestamps.Floats
     """[blocks], the units finished in each. A step across an edge counts in part on both sides."""
     block_ns: float
     """The length of each block."""
 
     @property
-    def rates_per_s(self) -> Floats:
+    def rates_per_s(self) -> timestamps.Floats:
         return self.units * 1e9 / self.block_ns
 
     def __len__(self) -> int:
@@ -290,15 +282,17 @@ def block_rates(completions: Completions, block_ns: int, bracket_ns: tuple[int, 
 
     bracket_ns: the window as the parent timed it. If None, it runs from the first issue to the last mark.
     """
-    begin_ns, end_ns = bracket_ns or window_ns(completions)
+    begin_ns, end_ns = bracket_ns or timestamps.window_ns(completions)
     if end_ns <= begin_ns:
         return None
     marks = completions.yielded_ns
-    step_from, step_to = ((each - begin_ns).astype(np.float64) for each in (steps_begin_ns(completions), marks))
+    step_from, step_to = (
+        (each - begin_ns).astype(np.float64) for each in (timestamps.steps_begin_ns(completions), marks)
+    )
     block_ns = max(block_ns, int(np.median(marks[completions.ends - 1] - completions.issued_ns)), 1)
     count = max(1, (end_ns - begin_ns) // block_ns)
     cuts = np.linspace(0, end_ns - begin_ns, count + 1)
-    finished = finished_by(cuts, step_from, step_to, completions.units)
+    finished = timestamps.finished_by(cuts, step_from, step_to, completions.units)
     finished[0], finished[-1] = 0, completions.units.sum()
     return Blocks(begin_ns + cuts.round().astype(np.int64), np.diff(finished), (end_ns - begin_ns) / count)
 
@@ -332,7 +326,7 @@ class Stretch:
         }
 
 
-def other_level(rates: Floats) -> Stretch | None:
+def other_level(rates: timestamps.Floats) -> Stretch | None:
     """The stretch of neighbouring blocks that differs most clearly from the rest. None if no stretch does.
 
     rates: [blocks], not all 0. Every stretch is compared with all other blocks, unless these stood still. It runs at
@@ -364,17 +358,17 @@ def other_level(rates: Floats) -> Stretch | None:
     return Stretch(int(begin[at]), int(end[at]), float(inside[at] / outside[at]), float(moved[at]))
 
 
-def can_judge_steadiness(rates: Floats) -> bool:
+def can_judge_steadiness(rates: timestamps.Floats) -> bool:
     """Whether the window has at least FEWEST_BLOCKS blocks, not all empty. rates: [blocks]."""
     return len(rates) >= FEWEST_BLOCKS and bool(rates.any())
 
 
-def is_steady(rates: Floats) -> bool | None:
+def is_steady(rates: timestamps.Floats) -> bool | None:
     """Whether no stretch of the window ran at another level. None if it cannot be told. rates: [blocks]."""
     return other_level(rates) is None if can_judge_steadiness(rates) else None
 
 
-def _noise(level: Floats) -> tuple[float, float]:
+def _noise(level: timestamps.Floats) -> tuple[float, float]:
     """(variance, lag-1 autocorrelation) of the noise about levels that may change a few times.
 
     Half the mean square of the differences is σ² (1 − ρ) between neighbours, and σ² (1 − ρ²) two blocks apart. The
@@ -391,7 +385,7 @@ def _noise(level: Floats) -> tuple[float, float]:
     return near / (1 - rho), rho
 
 
-def _mean_variance(count: Int64s, variance: float, rho: float) -> Floats:
+def _mean_variance(count: Int64s, variance: float, rho: float) -> timestamps.Floats:
     """[...], the variance of the mean of `count` neighbouring blocks of AR(1) noise."""
     tail = 2 * rho * (1 - rho**count) / (count * (1 - rho) ** 2)
     return np.asarray(variance / count * ((1 + rho) / (1 - rho) - tail))
@@ -407,12 +401,12 @@ def checks(cap: int) -> list[int]:
     return counts
 
 
-def precise(rates: Floats, half_width: float) -> npt.NDArray[np.bool_]:
+def precise(rates: timestamps.Floats, half_width: float) -> npt.NDArray[np.bool_]:
     """[...], whether the mean of each series of rates [blocks, ...] is known to ± half_width of itself."""
     return np.asarray(mean_half_width(rates) <= half_width * rates.mean(axis=0))
 
 
-def twice_precise(rates: Floats, half_width: float) -> bool:
+def twice_precise(rates: timestamps.Floats, half_width: float) -> bool:
     """Whether the 95 % interval had this half-width, relative to the throughput, at the last two checks. A single one
     may be luck, and stopping on luck makes intervals too narrow. The speed itself plays no part."""
     done = checks(len(rates))[-2:]
@@ -447,7 +441,7 @@ class Window:
 
 def window(completions: Completions, bracket_ns: tuple[int, int] | None = None) -> Window | None:
     """A closed loop's window in at most MOST_BLOCKS blocks; see `block_rates`. None if the clock did not tick."""
-    begin_ns, end_ns = bracket_ns or window_ns(completions)
+    begin_ns, end_ns = bracket_ns or timestamps.window_ns(completions)
     blocks = block_rates(completions, (end_ns - begin_ns) // MOST_BLOCKS, bracket_ns)
     if blocks is None:
         return None
