@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from mixmark.harness.contracts.protocols import Array, Feed, Graph, Session, Spec, Value
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, UnitNames, WeightClass
 from mixmark.suites.diffusion import shapes
 from mixmark.suites.diffusion.shapes import PROMPT_TOKENS, TextShape, UNetShape, VaeShape
 from mixmark.suites.limits import SECOND, check_output, mlperf_limits, own_limits, tier_limits, unexplained_variance
@@ -163,6 +163,11 @@ class Diffusion(Tiered):
     trained = 0.2
     """The gate of a checkpoint: unmeasured."""
     shape: DiffusionShape
+
+    def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
+        super().__init__(tier, options, weight_class)
+        work = f"{self.unit_names.work} of {self.shape.image_size} pixels in {self.shape.steps} steps"
+        self.unit_names = self.unit_names.model_copy(update={"work": work})
 
     @property
     def config(self) -> Mapping[str, Value]:

@@ -95,6 +95,8 @@ def gains(layers: int, embedding: float, name: str, shape: tuple[int, ...]) -> F
 
 METRIC = "relative error of the hidden states, or twice the worst mean regret of 32 tokens in a row, if that is larger"
 RUN = 32
+WEIGHTS = {"smoke": "4M", "edge": "1.2B", "server": "8B"}  # for people
+
 AT_MOST: Mapping[str, Mapping[str, float]] = {
     "smoke": {"16 bits": 0.0153, "fp8": 0.21, "int8": 0.06, "int4": 0.06},
     "edge": {"16 bits": 0.0184, "fp8": 0.21, "int8": 0.11, "int4": 0.11},
@@ -129,7 +131,8 @@ class Llm(Decoder):
 
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         super().__init__(tier, options, weight_class)
-        self.unit_names = self.unit_names.model_copy(update={"taken_in": self.shape.tokens_in})
+        work = f"{self.unit_names.work} of a {WEIGHTS[tier]} model"
+        self.unit_names = self.unit_names.model_copy(update={"taken_in": self.shape.tokens_in, "work": work})
 
     @property
     def config(self) -> Mapping[str, Value]:

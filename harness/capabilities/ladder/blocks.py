@@ -53,7 +53,9 @@ def table(ladder: Ladder) -> Table:
         if watts is not None:
             rows.append((name, UNKNOWN, *_rates(0.0, watts), *unknown))
     header = ("load", "actual", "mix/h", "power", "mix/kWh", *map(figures.name, suites), "limits")
-    return Table("Response times over the load, median / p90", header, rows, text_columns=1)
+    return Table(
+        "Response times over the load, median / p90; actual counts no late request", header, rows, text_columns=1
+    )
 
 
 def _rates(mixes_per_hour: float, watts: float | None) -> tuple[str, str, str]:

@@ -111,6 +111,7 @@ class Decode(Part):
 
     name = "llm-decode"
     version = "2"
+    unit_names = llm.Llm.unit_names.model_copy(update={"work": "LLM tokens after a prefill"})
     continues = Prefill.name
     gates: Mapping[str, Mapping[str, float]] = {
         "smoke": {"16 bits": 0.0139},
