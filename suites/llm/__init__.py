@@ -41,6 +41,8 @@ class LlamaShape:
     rope_high: float = 4.0
     rope_original_context: int = 8192
     epsilon: float = 1e-5
+    biases: bool = False  # of q, k and v, as Qwen2 has
+    head_norms: bool = False  # of each head of q and k, as Qwen3 has
 
     @property
     def context(self) -> int:

@@ -1,4 +1,5 @@
-"""A Llama decoder: grouped-query attention, rotary positions, RMS norm, SwiGLU, static KV cache.
+"""A Llama decoder: grouped-query attention, rotary positions, RMS norm, SwiGLU, static KV cache; and, if the shape has
+them, the biases of Qwen2 and the norms of Qwen3.
 
 It is state-dict compatible with the public Hugging Face checkpoints. Activations stay two-dimensional, [tokens, width],
 so that a linear layer is exported as one Gemm on the untransposed weight.
@@ -63,7 +64,7 @@ class LlamaModel(nn.Module):
         self.shape = shape
         self.embed_tokens = embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList(LlamaLayer(shape) for _ in range(shape.layers))
-        self.norm = RmsNorm(shape)
+        self.norm = RmsNorm(shape.width, shape.epsilon)
 
     def forward(self, ids: Tensor, position: Tensor, *caches: Tensor, rows: int = 1) -> Tensor:
         """The normed hidden states of the last `rows` tokens: [rows, width]."""
@@ -79,9 +80,9 @@ class LlamaModel(nn.Module):
 class LlamaLayer(nn.Module):
     def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
-        self.input_layernorm = RmsNorm(shape)
+        self.input_layernorm = RmsNorm(shape.width, shape.epsilon)
         self.self_attn = LlamaAttention(shape)
-        self.post_attention_layernorm = RmsNorm(shape)
+        self.post_attention_layernorm = RmsNorm(shape.width, shape.epsilon)
         self.mlp = LlamaMlp(shape)
 
     def forward(self, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor], k: Tensor, v: Tensor) -> Tensor:
@@ -95,18 +96,22 @@ class LlamaAttention(nn.Module):
         super().__init__()
         self.shape = shape
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        self.q_proj = nn.Linear(shape.width, queries, bias=False)
-        self.k_proj = nn.Linear(shape.width, keys, bias=False)
-        self.v_proj = nn.Linear(shape.width, keys, bias=False)
+        self.q_proj = nn.Linear(shape.width, queries, bias=shape.biases)
+        self.k_proj = nn.Linear(shape.width, keys, bias=shape.biases)
+        self.v_proj = nn.Linear(shape.width, keys, bias=shape.biases)
         self.o_proj = nn.Linear(queries, shape.width, bias=False)
+        if shape.head_norms:
+            self.q_norm, self.k_norm = (RmsNorm(shape.head_dim, shape.epsilon) for _ in range(2))
 
     def forward(
         self, x: Tensor, places: Tensor, rotation: tuple[Tensor, Tensor], k_cache: Tensor, v_cache: Tensor
     ) -> Tensor:
         tokens, kv, dim = x.shape[0], self.shape.kv_heads, self.shape.head_dim
         share = self.shape.heads // kv
-        q = rotate(self.q_proj(x).view(tokens, kv * share, dim), rotation)
-        k = rotate(self.k_proj(x).view(tokens, kv, dim), rotation).transpose(0, 1)
+        q, k = self.q_proj(x).view(tokens, kv * share, dim), self.k_proj(x).view(tokens, kv, dim)
+        if self.shape.head_norms:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = rotate(q, rotation), rotate(k, rotation).transpose(0, 1)
         v = self.v_proj(x).view(tokens, kv, dim).transpose(0, 1)
         into = places[None, :, None].expand(kv, -1, dim)
         k_cache.scatter_(1, into, k)
@@ -135,10 +140,10 @@ class LlamaMlp(nn.Module):
 class RmsNorm(nn.Module):
     """RMS norm, computed in float32 at every precision."""
 
-    def __init__(self, shape: LlamaShape) -> None:
+    def __init__(self, width: int, epsilon: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(shape.width))
-        self.epsilon = shape.epsilon
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.float()

@@ -11,7 +11,7 @@ import click
 
 from mixmark.harness.cli.options import AgainOption
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.plugins.registry import name_problem
+from mixmark.harness.plugins import registry
 
 PLUGIN = "onnx-file"
 """The name of the suite in the manifest."""
@@ -19,8 +19,8 @@ OPTIONS = (
     AgainOption(
         ["--model"],
         type=click.Path(path_type=Path),
-        metavar="FILE.onnx",
-        help="Measure a model of your own: an ONNX file.",
+        metavar="PATH",
+        help="Measure a model of your own: an ONNX file, or a language model's folder of config.json and safetensors.",
     ),
     AgainOption(
         ["--inputs"],
@@ -49,6 +49,10 @@ def sections(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
     model = given["model"]
     if model is None:
         raise UsageError("--inputs, --dim and --range describe a model", hint="give its file with --model")
+    if model.is_dir() and (folder := registry.find("services").get("model folder")):
+        if given["inputs"] or given["dims"] or given["ranges"]:
+            raise UsageError("--inputs, --dim and --range describe an ONNX file", hint="leave them away")
+        return {suite_name(model): folder.load()(model)}
     section = {"plugin": PLUGIN, "file": str(model.absolute())}
     if given["inputs"]:
         section["inputs"] = str(given["inputs"].absolute())
@@ -62,6 +66,7 @@ def sections(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
 
 
 def suite_name(file: Path) -> str:
-    """The name of a file's suite: the file's, as far as a suite may have it."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.stem).lstrip("._-") or "model"
-    return f"my-{name}" if name_problem("suites", name) else name
+    """The name of a suite: that of its file or folder, as far as a suite may have it."""
+    stem = file.resolve().name if file.is_dir() else file.stem
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).lstrip("._-") or "model"
+    return f"my-{name}" if registry.name_problem("suites", name) else name
