@@ -282,12 +282,14 @@ def _score(assessment: Assessment) -> str:
 
 
 def _headline(row: Solo) -> str:
-    """llm 17.2 tok/s ± 1.2 % (prompt 380 tok/s, first after 338 ms)."""
+    """llm 17.2 tok/s ± 1.2 % (prompt 380 tok/s, first after 338 ms, 0.9 J a token)."""
     parts, first_ns = list[str](), row.first_unit.mean_ns
     if first_ns:
         if row.names.taken_in:
             parts.append(f"prompt {figures.rate(Estimate(row.names.taken_in * SECOND / first_ns), row.names.short)}")
         parts.append(f"first after {figures.duration(first_ns)}")
+        if row.energy:
+            parts.append(f"{figures.spent(row.energy)[0]} a {row.unit}")
     aside = f" ({', '.join(parts)})" if parts else ""
     return f"{figures.name(row.route.suite)} {' '.join(figures.throughput(row))}{aside}"
 
