@@ -287,16 +287,8 @@ def test_a_wall_clock_that_is_set_shows(tmp_path: Path) -> None:
 
 
 def test_clocks_are_in_cpuinfo_where_no_governor_is(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "proc/stat": counted(),
-            "proc/cpuinfo": "".join(
-                f"processor\t: {cpu}\nmodel name\t: Acme\ncpu MHz\t\t: {mhz}.5\n\n"
-                for cpu, mhz in ((0, 3000), (1, 2000))
-            ),
-        },
-    )
+    cpus = (f"processor\t: {cpu}\nmodel name\t: Acme\ncpu MHz\t\t: {3 - cpu}000.5\n\n" for cpu in (0, 1))
+    write(tmp_path, {"proc/stat": counted(), "proc/cpuinfo": "".join(cpus)})
     found = block(tmp_path, {"proc/stat": counted(cpu0=80, cpu1=80)})
     assert (found.clock_mean_mhz, found.clock_min_mhz) == (2500.5, 2000.5)
 

@@ -201,11 +201,6 @@ def test_the_commit_is_that_of_a_checkout_alone(tmp_path: Path) -> None:
     assert disclosure.git_commit(tmp_path / "site-packages") is None
 
 
-def test_the_commit_is_looked_for_in_the_checkout_of_the_module() -> None:
-    """It was looked for one folder too high once the module had moved, so that no result named its commit."""
-    assert Path(disclosure.__file__).resolve().relative_to(disclosure.CHECKOUT).parts[0] == "harness"
-
-
 def test_this_machine_can_be_disclosed() -> None:
     found = disclosure.disclose()
     assert found.python

@@ -26,9 +26,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_floor_of_one_tier_is_that_of_no_other() -> None:
     noise_floor.keep(EDGE)
     noise_floor.keep(SMOKE)
-    assert noise_floor.floors().get("edge") == EDGE
-    assert noise_floor.floors().get("smoke") == SMOKE
-    assert noise_floor.floors().get("server") is None
+    assert noise_floor.floors() == {"edge": EDGE, "smoke": SMOKE}
     newer = EDGE.model_copy(update={"fraction": 0.01})
     noise_floor.keep(newer)
     assert noise_floor.floors() == {"edge": newer, "smoke": SMOKE}

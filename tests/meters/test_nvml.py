@@ -15,11 +15,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Absent, Device, Domain, Samples
 from mixmark.harness.judge.energy.reading import reading
 from mixmark.harness.judge.energy.total import disagreements
 from mixmark.harness.meters import nvml
 from mixmark.harness.meters.nvml import Nvml
+from mixmark.harness.meters.rapl import Rapl
 
 ONE, OTHER = "GPU-5d1cae40-0000-4000-8000-000000000001", "GPU-5d1cae40-0000-4000-8000-000000000002"
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -102,16 +104,10 @@ def test_the_fake_is_called_as_the_real_library_is() -> None:
     for name in (each for each in vars(Library) if each.startswith("nvml")):
         real, fake = (inspect.signature(getattr(each, name)).parameters for each in (pynvml, Library))
         assert len(real) == len(fake) - 1, name
-    assert (pynvml.NVML_SUCCESS, pynvml.NVML_DEVICE_MIG_ENABLE, pynvml.NVML_ERROR_NOT_SUPPORTED) == (
-        0,
-        1,
-        NOT_SUPPORTED,
-    )
-    assert (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT) == (
-        nvml.POWER_AVERAGE,
-        nvml.POWER_INSTANT,
-    )
-    assert pynvml.NVML_POWER_SCOPE_GPU == nvml.GPU
+    assert (pynvml.NVML_SUCCESS, pynvml.NVML_DEVICE_MIG_ENABLE) == (0, 1)
+    assert (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_POWER_SCOPE_GPU) == (NOT_SUPPORTED, nvml.GPU)
+    assert pynvml.NVML_FI_DEV_POWER_AVERAGE == nvml.POWER_AVERAGE
+    assert pynvml.NVML_FI_DEV_POWER_INSTANT == nvml.POWER_INSTANT
     value = pynvml.c_nvmlFieldValue_t(nvmlReturn=0)
     value.value.uiVal = 45_000
     assert (value.nvmlReturn, value.value.uiVal) == (0, 45_000)
@@ -220,23 +216,32 @@ def test_power_comes_by_the_best_way_that_the_driver_knows(
     assert power.averaging_ns == averaging_ns
 
 
-def test_a_gpu_without_a_sensor_is_named_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    mute = Card(usage_mw=lambda _: 0)
-    _, domains, absent = found(monkeypatch, Library({ONE: mute}), gpu(ONE))
-    assert not domains and "sensor" in absent[f"gpu:{ONE}"]
-
-
 def test_beside_a_grace_cpu_the_usage_may_be_of_the_module_so_it_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(REST, instant_mw=None, average_mw=None)
     _, domains, _ = found(monkeypatch, Library({ONE: bare}), CPU, gpu(ONE), machine="aarch64")
     assert [*domains] == [f"nvml/{ONE}/energy"]
 
 
-@pytest.mark.parametrize("uuid", [ONE, "MIG-5d1cae40-0000-4000-8000-000000000003"])
-def test_a_slice_has_no_meter(monkeypatch: pytest.MonkeyPatch, uuid: str) -> None:
-    sliced = replace(REST, mig=1 if uuid == ONE else None)
-    _, domains, absent = found(monkeypatch, Library({uuid: sliced}), gpu(uuid))
-    assert not domains and "nvidia-smi -mig 0" in absent[f"gpu:{uuid}"]
+MIG = "MIG-5d1cae40-0000-4000-8000-000000000003"
+
+
+@pytest.mark.parametrize(
+    ("cards", "broken", "uuid", "reason"),
+    [
+        ({ONE: Card(usage_mw=lambda _: 0)}, "", ONE, "sensor"),
+        ({ONE: replace(REST, mig=1)}, "", ONE, "nvidia-smi -mig 0"),
+        ({MIG: replace(REST, mig=None)}, "", MIG, "nvidia-smi -mig 0"),
+        ({}, "", ONE, "NVML: Not Found"),
+        ({}, "NVML Shared Library Not Found", ONE, "NVML Shared Library Not Found: sudo modprobe nvidia"),
+    ],
+)
+def test_what_has_no_meter_is_named_and_not_zero(
+    monkeypatch: pytest.MonkeyPatch, cards: Mapping[str, Card], broken: str, uuid: str, reason: str
+) -> None:
+    library = Library(cards)
+    library.broken = broken
+    _, domains, absent = found(monkeypatch, library, gpu(uuid))
+    assert not domains and reason in absent["nvml" if broken else f"gpu:{uuid}"]
 
 
 def test_each_gpu_of_a_group_has_its_own_meters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,19 +254,6 @@ def test_each_gpu_of_a_group_has_its_own_meters(monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_a_gpu_that_the_driver_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, domains, absent = found(monkeypatch, Library({}), gpu(ONE))
-    assert not domains and absent == {f"gpu:{ONE}": "NVML: Not Found"}
-
-
-def test_without_a_driver_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Library({})
-    library.broken = "NVML Shared Library Not Found"
-    _, domains, absent = found(monkeypatch, library, gpu(ONE))
-    assert not domains
-    assert "NVML Shared Library Not Found" in absent["nvml"] and "nvidia-smi" in absent["nvml"]
-
-
 def test_a_gpu_that_falls_off_the_bus_is_an_error_and_not_a_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library({ONE: REST})
     meter, domains, _ = found(monkeypatch, library, gpu(ONE))
@@ -269,3 +261,9 @@ def test_a_gpu_that_falls_off_the_bus_is_an_error_and_not_a_zero(monkeypatch: py
     for domain in domains.values():
         with pytest.raises(OSError, match="GPU is lost"):
             meter.read(domain)
+
+
+@pytest.mark.parametrize("meter", [Nvml, Rapl])
+def test_meters_that_find_their_sources_take_no_options(meter: Callable[[dict[str, str]], object]) -> None:
+    with pytest.raises(UsageError, match="index"):
+        meter({"index": "0"})

@@ -22,11 +22,11 @@ SANDY_BRIDGE, CLIENT = SERVER.replace("63", "45"), SERVER.replace("63", "60")
 AMD = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\n\n"
 
 
-def tree(root: Path, zones: dict[str, str], cpuinfo: str = SERVER) -> Path:
-    """Zones by folder, each with its name; each counter stands at one joule."""
-    for folder, name in zones.items():
+def tree(root: Path, zones: str, cpuinfo: str = SERVER) -> Path:
+    """zones: `:0=package-0 :0:0=dram` and the like, the end of the folder and the name. Each counter stands at 1 J."""
+    for folder, _, name in (zone.partition("=") for zone in zones.split()):
         files = {"name": f"{name}\n", "max_energy_range_uj": f"{RANGE_UJ}\n", "energy_uj": "1000000\n"}
-        write(root / "sys/class/powercap" / folder, files)
+        write(root / f"sys/class/powercap/intel-rapl{folder}", files)
     write(root, {"proc/cpuinfo": cpuinfo})
     return root
 
@@ -51,7 +51,7 @@ def test_packages_and_memory_count_once_through_every_wrap(tmp_path: Path) -> No
         "intel-rapl:1": ("psys", lambda at_s: package_j(at_s) + 52.5 * at_s),
         "intel-rapl-mmio:0": ("package-0", package_j),
     }
-    root = tree(tmp_path, {zone: name for zone, (name, _) in zones.items()})
+    root = tree(tmp_path, " ".join(f"{zone[10:]}={name}" for zone, (name, _) in zones.items()))
     meter = Rapl({}, root)
     domains = tuple(each for each in meter.domains([CPU]) if isinstance(each, Domain))
     at_ns, values = np.arange(0, 130 * SECOND, SECOND // 10), {each.id: list[float]() for each in domains}
@@ -71,23 +71,14 @@ def test_packages_and_memory_count_once_through_every_wrap(tmp_path: Path) -> No
 
 
 def test_two_sockets_cover_the_processor_only_together(tmp_path: Path) -> None:
-    zones = {
-        "intel-rapl:0": "package-0",
-        "intel-rapl:10": "dram",
-        "intel-rapl:2": "package-1",
-        "intel-rapl:1:0": "dram",
-    }
-    domains, _ = found(tree(tmp_path, zones))
-    assert domains["rapl/intel-rapl:0"].covers == ("cpu:0/1-of-2",)
-    assert domains["rapl/intel-rapl:2"].covers == ("cpu:0/2-of-2",)
-    assert {domains["rapl/intel-rapl:10"].covers, domains["rapl/intel-rapl:1:0"].covers} == {
-        ("memory/1-of-2",),
-        ("memory/2-of-2",),
-    }
+    domains, _ = found(tree(tmp_path, ":0=package-0 :10=dram :2=package-1 :1:0=dram"))
+    covers = {id.removeprefix("rapl/intel-rapl"): each.covers for id, each in domains.items()}
+    assert (covers[":0"], covers[":2"]) == (("cpu:0/1-of-2",), ("cpu:0/2-of-2",))
+    assert {covers[":10"], covers[":1:0"]} == {("memory/1-of-2",), ("memory/2-of-2",)}
 
 
 def test_a_socket_that_cannot_be_read_leaves_the_processor_uncovered(tmp_path: Path) -> None:
-    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"})
+    root = tree(tmp_path, ":0=package-0 :1=package-1")
     (root / "sys/class/powercap/intel-rapl:1/energy_uj").unlink()
     domains, absent = found(root)
     assert [each.covers for each in domains.values()] == [("cpu:0/1-of-2",)]
@@ -97,7 +88,7 @@ def test_a_socket_that_cannot_be_read_leaves_the_processor_uncovered(tmp_path: P
 
 @pytest.mark.parametrize("name", [None, b"\xff\xfe"])
 def test_a_zone_that_does_not_say_its_name_may_be_a_socket(tmp_path: Path, name: bytes | None) -> None:
-    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core", "intel-rapl:1": "package-1"})
+    root = tree(tmp_path, ":0=package-0 :0:0=core :1=package-1")
     for zone in ("intel-rapl:0:0", "intel-rapl:1"):
         file = root / "sys/class/powercap" / zone / "name"
         file.unlink() if name is None else file.write_bytes(name)
@@ -113,10 +104,10 @@ def hidden(root: Path) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_memory_that_a_processor_is_known_to_count_is_announced_where_it_is_not_shown(tmp_path: Path) -> None:
-    one, two = {"intel-rapl:0": "package-0"}, {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"}
+    one, two = ":0=package-0", ":0=package-0 :1=package-1"
     assert hidden(tree(tmp_path / "a", one)) == {"rapl dram": ("memory",)}
     assert hidden(tree(tmp_path / "b", two)) == {"rapl dram": ("memory/1-of-2", "memory/2-of-2")}
-    root = tree(tmp_path / "c", {**two, "intel-rapl:0:0": "dram"}, CLIENT)
+    root = tree(tmp_path / "c", f"{two} :0:0=dram", CLIENT)
     assert hidden(root) == {"rapl dram": ("memory/2-of-2",)}, "where one socket's memory is counted, all have a counter"
     domains, _ = found(root)
     assert domains["rapl/intel-rapl:0:0"].covers == ("memory/1-of-2",), "one of two is not the whole"
@@ -127,32 +118,25 @@ def test_the_memory_that_a_processor_is_known_to_count_is_announced_where_it_is_
 
 
 def test_a_dram_zone_that_cannot_be_read_is_announced(tmp_path: Path) -> None:
-    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram"}, CLIENT)
+    root = tree(tmp_path, ":0=package-0 :0:0=dram", CLIENT)
     assert not hidden(root)
     (root / "sys/class/powercap/intel-rapl:0:0/energy_uj").unlink()
     assert hidden(root) == {"rapl dram (intel-rapl:0:0)": ("memory",)}
 
 
 def test_zones_of_one_name_are_not_added(tmp_path: Path) -> None:
-    zones = {
-        "intel-rapl:0": "package-0",
-        "intel-rapl:0:0": "dram",
-        "intel-rapl:1": "package-0",
-        "intel-rapl:1:0": "dram",
-    }
-    domains, absent = found(tree(tmp_path / "packages", zones))
+    domains, absent = found(tree(tmp_path / "packages", ":0=package-0 :0:0=dram :1=package-0 :1:0=dram"))
     assert [each.covers for each in domains.values()] == [("memory/1-of-2",), ("memory/2-of-2",)]
     assert absent["rapl package-0 (intel-rapl:0)"] == absent["rapl package-0 (intel-rapl:1)"]
     assert absent["rapl package-0 (intel-rapl:0)"].startswith("2 zones have this name")
-    zones = {"intel-rapl:0": "package-0", "intel-rapl:0:0": "dram", "intel-rapl:0:1": "dram"}
-    domains, absent = found(tree(tmp_path / "memory", zones))
+    domains, absent = found(tree(tmp_path / "memory", ":0=package-0 :0:0=dram :0:1=dram"))
     assert [*domains] == ["rapl/intel-rapl:0"] and len(absent) == 2
 
 
 def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:
     halves = [Device(id=f"cpu:0.{part}", kind="cpu", memory_pool="host") for part in (0, 1)]
     elsewhere = Device(id="cpu:9", kind="cpu", memory_pool="another")
-    domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0"}), *halves, elsewhere)
+    domains, _ = found(tree(tmp_path, ":0=package-0"), *halves, elsewhere)
     assert domains["rapl/intel-rapl:0"].covers == ("cpu:0", "cpu:0.0", "cpu:0.1")
 
 
@@ -160,14 +144,14 @@ def test_slices_of_the_processor_are_covered_with_it(tmp_path: Path) -> None:
     ("cpuinfo", "method"), [(SERVER, "counter"), (CLIENT, "counter"), (SANDY_BRIDGE, "modelled"), (AMD, "counter")]
 )
 def test_counters_before_haswell_are_a_model(tmp_path: Path, cpuinfo: str, method: str) -> None:
-    domains, _ = found(tree(tmp_path, {"intel-rapl:0": "package-0"}, cpuinfo))
+    domains, _ = found(tree(tmp_path, ":0=package-0", cpuinfo))
     assert domains["rapl/intel-rapl:0"].method == method
     assert ("its maker does not document" in domains["rapl/intel-rapl:0"].source) == (cpuinfo == AMD)
 
 
 @pytest.mark.parametrize("vendor", ["AuthenticAMD", "HygonGenuine", "CentaurHauls", "of no known maker"])
 def test_dies_of_which_no_maker_documents_a_counter_are_refused(tmp_path: Path, vendor: str) -> None:
-    dies = {f"intel-rapl:{die}": f"package-0-die-{die}" for die in (0, 1)}
+    dies = ":0=package-0-die-0 :1=package-0-die-1"
     domains, absent = found(tree(tmp_path / "other", dies, AMD.replace("AuthenticAMD", vendor)))
     assert not domains
     assert len(absent) == 2 and all("6.12" in reason for reason in absent.values())
@@ -176,7 +160,7 @@ def test_dies_of_which_no_maker_documents_a_counter_are_refused(tmp_path: Path, 
 
 
 def test_without_permission_it_says_the_command_that_gives_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tree(tmp_path, {"intel-rapl:0": "package-0", "intel-rapl:0:0": "core"})
+    root = tree(tmp_path, ":0=package-0 :0:0=core")
     read_text = Path.read_text
 
     def guarded(path: Path, *words: str, **more: str) -> str:  # root may read all, and so might whoever runs this test
@@ -200,14 +184,14 @@ def test_a_machine_without_zones_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "many\n", "0\n"])
 def test_a_zone_without_a_range_is_not_used_since_its_wraps_could_not_be_undone(tmp_path: Path, content: str) -> None:
-    root = tree(tmp_path, {"intel-rapl:0": "package-0"})
+    root = tree(tmp_path, ":0=package-0")
     (root / "sys/class/powercap/intel-rapl:0/max_energy_range_uj").write_text(content)
     domains, absent = found(root)
     assert not domains and absent
 
 
 def test_a_counter_that_goes_away_is_an_error_and_not_a_zero(tmp_path: Path) -> None:
-    root = tree(tmp_path, {"intel-rapl:0": "package-0"})
+    root = tree(tmp_path, ":0=package-0")
     meter = Rapl({}, root)
     (domain,) = (each for each in meter.domains([CPU]) if isinstance(each, Domain))
     counter = root / "sys/class/powercap/intel-rapl:0/energy_uj"

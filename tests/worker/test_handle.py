@@ -142,18 +142,17 @@ def test_garbage_on_the_channel_is_a_failure_of_that_worker(tmp_path: Path, said
             acme.call(AdapterCalls.discover, 30)()
 
 
-def test_a_worker_that_hangs_up_is_ended_even_while_the_kernel_kills_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("os.closerange(3, 64); time.sleep(600)", "SIGKILL"),  # it hangs up, and is ended
+        ("os.kill(os.getpid(), signal.SIGKILL)", "out of memory"),
+    ],
+)
+def test_a_worker_that_ends_while_the_kernel_kills_for_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, told: str
 ) -> None:
     monkeypatch.setattr(child_process, "ENDS_WITHIN_S", 0.2)
     monkeypatch.setattr(child_process, "_out_of_memory_kills", itertools.count().__next__)
-    hangs_up = discovering(tmp_path, "os.closerange(3, 64); time.sleep(600)")
-    with worker(tmp_path, plugin=hangs_up) as acme, pytest.raises(WorkerFailed, match="SIGKILL"):
-        acme.call(AdapterCalls.discover, 30)()
-
-
-def test_a_worker_that_the_kernel_killed_is_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_process, "_out_of_memory_kills", itertools.count().__next__)
-    killed = discovering(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
-    with worker(tmp_path, plugin=killed) as acme, pytest.raises(WorkerFailed, match="out of memory"):
+    with worker(tmp_path, plugin=discovering(tmp_path, body)) as acme, pytest.raises(WorkerFailed, match=told):
         acme.call(AdapterCalls.discover, 30)()

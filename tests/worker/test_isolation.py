@@ -44,14 +44,7 @@ from tests.marks import linux
 from tests.measure.test_audit import Run
 from tests.measure.test_cheats import LIMITS, ROUTE, equipment
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The workers import this package."""
-    root = str(Path(__file__).parents[2])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((root, os.environ.get("PYTHONPATH", ""))))
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
 
 
 def measured(folder: Path, what: str, **options: str) -> Record:

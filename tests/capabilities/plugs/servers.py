@@ -120,15 +120,9 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
-        if self.server.needs == DIGEST and not _knows(self.headers["Authorization"] or "", self.path):
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", DIGEST)
-            self.end_headers()
-            return
-        if self.server.needs not in ("", DIGEST) and self.headers["Authorization"] != self.server.needs:
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="shelly"')
-            self.end_headers()
+        needs, given = self.server.needs, self.headers["Authorization"] or ""
+        if needs and not (_knows(given, self.path) if needs == DIGEST else given == needs):
+            self.turn_away(401, "WWW-Authenticate", DIGEST if needs == DIGEST else 'Basic realm="shelly"')
             return
         tree = self.server.tree
         found = self.server.reply(self.path) if tree is None else tree.get(self.path)
@@ -136,9 +130,7 @@ class _Answers(BaseHTTPRequestHandler):
             self.send_error(found or 404)
             return
         if tree is not None and isinstance(found, str):
-            self.send_response(self.server.redirects)
-            self.send_header("Location", found)
-            self.end_headers()
+            self.turn_away(self.server.redirects, "Location", found)
             return
         body = found.encode() if isinstance(found, str) else found
         body = body if isinstance(body, bytes) else json.dumps(found).encode()
@@ -148,6 +140,11 @@ class _Answers(BaseHTTPRequestHandler):
             self.end_headers()
             with suppress(OSError):  # the meter may be gone
                 self.wfile.write(body_or_done)
+
+    def turn_away(self, status: int, header: str, value: str) -> None:
+        self.send_response(status)
+        self.send_header(header, value)
+        self.end_headers()
 
     def log_message(self, *_: object) -> None:
         pass

@@ -201,6 +201,8 @@ SWITCHES = {
     "input:0": {"state": True},
 }
 PHASES = {"a_act_power": 10.0, "b_act_power": 20.5, "c_act_power": 30.0, "a_aprt_power": 99.0, "total_act_power": 60.5}
+BROKEN = {"apower": 0, "errors": ["power_meter_failure"]}
+COUNTERS = {"total_act_energy": 2.0, "total_act_ret_energy": 9.0}
 METERS = [{"power": 8.0, "is_valid": True, "total": 60}, {"power": 150.0, "is_valid": True, "total": 120}]
 STATUS, TASMOTA = "/rpc/Shelly.GetStatus", "/cm?cmnd=Status%2010"
 
@@ -217,12 +219,7 @@ def tasmota(power: object) -> dict[str, Any]:
         ("shelly", {STATUS: SWITCHES}, {"energy": "switch:1.aenergy.total"}, 7200),
         ("shelly", {STATUS: {"em:0": PHASES}}, {"power": "em:0.total_act_power"}, 60.5),
         ("shelly", {"/rpc/EM.GetStatus": PHASES}, {"path": "/rpc/EM.GetStatus", "power": "b_act_power"}, 20.5),
-        (
-            "shelly",
-            {STATUS: {"em1data:0": {"total_act_energy": 2.0, "total_act_ret_energy": 9.0}}},
-            {"read": "energy"},
-            7200,
-        ),
+        ("shelly", {STATUS: {"em1data:0": COUNTERS}}, {"read": "energy"}, 7200),
         ("shelly", {"/status": {"meters": METERS}}, {"power": "meters.1.power"}, 150),
         ("shelly", {"/status": {"meters": METERS}}, {"energy": "meters.1.total"}, 7200),
         ("shelly", {"/status": {"emeters": METERS[:1]}}, {"read": "energy"}, 216_000),
@@ -255,21 +252,11 @@ def test_the_reading_that_is_meant_is_read(
         ("shelly", {STATUS: {"switch:0": {"apower": None}}}, {}, "no number for switch:0.apower: None"),
         ("shelly", {STATUS: {"switch:0": {"apower": True}}}, {}, "no number"),
         ("shelly", {STATUS: {"switch:0": {"output": True}}}, {}, "that the kind"),
-        (
-            "shelly",
-            {STATUS: {"switch:0": {"apower": 0, "errors": ["power_meter_failure"]}}},
-            {},
-            "its meter has failed",
-        ),
+        ("shelly", {STATUS: {"switch:0": BROKEN}}, {}, "its meter has failed"),
         ("shelly", {"/status": {"meters": METERS}}, {}, 'choose power = "meters.0.power"'),
         ("shelly", {"/status": {"meters": [{"power": 5.0, "is_valid": False}]}}, {}, "its value is not valid"),
         ("shelly", {"/relay/1": {"ison": True, "timer_remaining": 0}}, {"path": "/relay/1"}, "'timer_remaining'"),
-        (
-            "tasmota",
-            {TASMOTA: {"WARNING": "Need user=<username>&password=<password>"}},
-            {},
-            "give user and password_env",
-        ),
+        ("tasmota", {TASMOTA: {"WARNING": "Need user=<u>&password=<p>"}}, {}, "give user and password_env"),
         ("tasmota", {TASMOTA: {"StatusSNS": {"Time": "t"}}}, {}, "that the kind"),
         ("homeassistant", {"/api/states/x": {"state": "unavailable", "attributes": {}}}, {}, "no value of it now"),
         ("json", {"/x": {"w": 10**400}}, {"path": "/x", "power": "w"}, "no number"),

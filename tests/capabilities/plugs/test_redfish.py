@@ -52,6 +52,12 @@ def server() -> Iterator[PlugServer]:
         yield server
 
 
+def powers(server: PlugServer, *controls: tuple[object, object]) -> None:
+    """The chassis has these watts of these parts."""
+    named = [{"PowerConsumedWatts": value} | ({"PhysicalContext": part} if part else {}) for value, part in controls]
+    server.tree = {**old(), "/redfish/v1/Chassis/1/Power": {"PowerControl": named}}
+
+
 def account(password: str = SECRET) -> str:
     """The header that gives the account of the reader."""
     return "Basic " + base64.b64encode(f"reader:{password}".encode()).decode()
@@ -123,21 +129,15 @@ WATTS = "1/PowerControl.{}.PowerConsumedWatts"
 def test_of_several_powers_the_one_of_the_whole_chassis_is_read(
     server: PlugServer, controls: list[tuple[object, object]], power: str | None, watts: float
 ) -> None:
-    server.tree = old()
-    server.tree["/redfish/v1/Chassis/1/Power"] = {
-        "PowerControl": [{"PowerConsumedWatts": value, "PhysicalContext": part} for value, part in controls]
-    }
+    powers(server, *controls)
     assert watts_of(server, **({"power": power} if power else {})) == watts
 
 
 def test_powers_that_are_not_known_to_be_the_nodes_are_refused_with_the_choice(server: PlugServer) -> None:
-    server.tree = old()
-    controls: list[dict[str, object]] = [{"PowerConsumedWatts": 300}, {"PowerConsumedWatts": 310}]
-    server.tree["/redfish/v1/Chassis/1/Power"] = {"PowerControl": controls}
+    powers(server, (300, None), (310, None))
     assert f'choose power = "{WATTS.format(0)}", power = "{WATTS.format(1)}"' in refused(server)
     assert "no chassis has" in refused(server, power=WATTS.format(2))
-    for control in controls:
-        control["PhysicalContext"] = "CPU"
+    powers(server, (300, "CPU"), (310, "CPU"))
     assert f'power = "{WATTS.format(1)}" is of CPU' in refused(server)
 
 

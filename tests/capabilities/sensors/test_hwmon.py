@@ -9,7 +9,6 @@ import pytest
 
 from mixmark.harness.capabilities.sensors.hwmon import Hwmon
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from tests.machine.test_counters import write
 
@@ -55,25 +54,29 @@ def test_an_intel_card_holds_its_package(tmp_path: Path) -> None:
     assert not absent
 
 
-@pytest.mark.parametrize(("npus", "chips", "covers"), [(1, 1, "npu:vitisai0"), (0, 1, ""), (2, 1, ""), (1, 2, "")])
-def test_an_amd_npu_has_its_own_power(tmp_path: Path, npus: int, chips: int, covers: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "devices", "chips", "told"),
+    [
+        ("amdxdna", 1, 1, None),
+        ("amdxdna", 0, 1, "1 AMD NPU and 0 devices: "),
+        ("amdxdna", 2, 1, "1 AMD NPU and 2 devices: "),
+        ("amdxdna", 1, 2, "2 AMD NPUs and 1 device: "),
+        ("i915", 1, 2, "2 Intel cards and 1 device: "),
+    ],
+)
+def test_what_has_its_own_sensor_is_matched_if_there_is_one_of_it(
+    tmp_path: Path, kind: str, devices: int, chips: int, told: str | None
+) -> None:
+    npu, sensor = kind == "amdxdna", "power1" if kind == "amdxdna" else "energy1"
     for number in range(chips):
-        chip(tmp_path, number, "amdxdna", power1_input="1850000", power1_label="NPU_power", temp1_input="43000")
-    devices = (Device(id=f"npu:vitisai{at}", kind="npu", memory_pool="host") for at in range(npus))
-    meter, domains, absent = found(tmp_path, CPU, *devices)
-    assert [each.covers for each in domains.values()] == ([(covers,)] if covers else [])
-    assert [meter.read(each)[0].value for each in domains.values()] == [1.85] * len(domains)
-    assert f"{counted(chips, 'AMD NPU')} and {counted(npus, 'device')}: " in absent.get(
-        "amdxdna/power1 NPU_power", "1 AMD NPU and 1 device: "
-    )
-
-
-def test_of_two_intel_cards_nobody_says_which_is_which(tmp_path: Path) -> None:
-    for number in (1, 2):
-        chip(tmp_path, number, "i915", energy1_input="1")
-    _, domains, absent = found(tmp_path, CPU, ARC)
-    assert not domains
-    assert "2 Intel cards and 1 device:" in absent["i915/energy1"]
+        chip(tmp_path, number, kind, **{f"{sensor}_input": "1850000", f"{sensor}_label": "NPU_power" if npu else ""})
+    ids = [f"npu:vitisai{at}" if npu else f"gpu:xpu{at}" for at in range(devices)]
+    known = (Device(id=id, kind="npu" if npu else "gpu", memory_pool="host") for id in ids)
+    meter, domains, absent = found(tmp_path, CPU, *known)
+    if told:
+        assert not domains and absent[f"{kind}/{sensor}{' NPU_power' if npu else ''}"].startswith(told)
+    else:
+        assert [(each.covers, meter.read(each)[0].value) for each in domains.values()] == [(("npu:vitisai0",), 1.85)]
 
 
 def test_a_grace_socket_covers_its_processor_and_memory(tmp_path: Path) -> None:
@@ -127,14 +130,6 @@ def test_any_other_sensor_is_named_until_its_owner_says_what_it_covers(tmp_path:
     assert (rail.boundary, rail.covers) == ("devices", ("cpu:0", "gpu:a"))
 
 
-def test_a_mean_is_taken_before_an_instant(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "ina226", power1_input="1000000", power1_average="2000000", power1_average_interval="100")
-    meter, domains, _ = found(tmp_path, options={"ina226/power1": "cpu:0"})
-    (rail,) = domains.values()
-    assert rail.averaging_ns == 100_000_000
-    assert [sample.value for sample in meter.read(rail)] == [2.0]
-
-
 @pytest.mark.parametrize(
     ("chips", "key", "reason"),
     [
@@ -154,17 +149,14 @@ def test_a_declaration_of_no_sensor_or_of_two_is_an_absence(
     assert not domains and absent[key] == reason
 
 
-def test_a_sensor_that_goes_away_is_an_error_and_not_a_zero(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "ina226", power1_input="1000000")
+def test_a_sensor_is_read_as_a_mean_or_is_an_error_and_not_a_zero(tmp_path: Path) -> None:
+    chip(tmp_path, 0, "ina226", power1_input="1000000", power1_average="2000000", power1_average_interval="100")
     meter, domains, _ = found(tmp_path, options={"ina226/power1": "cpu:0"})
     (rail,) = domains.values()
-    (tmp_path / "sys/class/hwmon/hwmon0/power1_input").write_text("")
+    assert (rail.averaging_ns, meter.read(rail)[0].value) == (100_000_000, 2.0)
+    (tmp_path / "sys/class/hwmon/hwmon0/power1_average").write_text("")
     with pytest.raises(OSError, match="is not a number"):
         meter.read(rail)
-
-
-def test_what_cannot_be_read_from_the_first_is_said(tmp_path: Path) -> None:
-    chip(tmp_path, 0, "ina226", power1_input="")
     _, domains, absent = found(tmp_path, options={"ina226/power1": "cpu:0"})
     assert not domains and "is not a number" in absent["ina226/power1"]
     assert "no sensor" in found(tmp_path / "empty")[2]["hwmon"]
