@@ -13,7 +13,7 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.schema import Result, System, digest_of_code
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import in_full
-from mixmark.harness.judge.solo import Relative
+from mixmark.harness.judge.solo import Relative, Solo
 from mixmark.harness.plugins.experiments import facts
 from mixmark.reporters import document, experiments, figures, hosts, measurements, scores
 from mixmark.reporters.document import Block, Bullets, Document, Facts, Heading, Notes, Paragraph, Table
@@ -131,9 +131,9 @@ def _matrix(assessment: Assessment) -> Iterator[Block]:
     found, names = assessment.matrix, figures.device_names(assessment.result)
     if found is None:
         return
-    shorts = {suite.name: suite.unit_names.short for suite in assessment.result.suites}
+    solos = {row.key: row for row in assessment.solos}
     rows = [
-        (figures.name(suite), *(_relative(each, shorts.get(suite, each.unit)) for each in relatives))
+        (figures.name(suite), *(_relative(each, solos.get(each.row)) for each in relatives))
         for suite, relatives in found.rows
     ]
     yield Heading(f"Devices relative to {names[found.baseline]}", "matrix")
@@ -144,8 +144,8 @@ def _matrix(assessment: Assessment) -> Iterator[Block]:
     )
 
 
-def _relative(found: Relative, short: str) -> str:
-    return f"{figures.ratio(found)}\n{figures.rate(found.per_s, short)}" if found.per_s else UNKNOWN
+def _relative(found: Relative, row: Solo | None) -> str:
+    return f"{figures.ratio(found)}\n{figures.rate(row.speed, row.names.short)}" if row else UNKNOWN
 
 
 def _ceilings(assessment: Assessment) -> Iterator[Block]:

@@ -312,8 +312,8 @@ class Relative:
 
     ratio: float | None
     """None if one of both is not known."""
-    per_s: float | None
-    unit: str
+    row: str
+    """The key of the row of `Assessment.solos` that has the rate. Empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -341,6 +341,4 @@ def matrix(result: schema.Result, solos: Iterable[Solo]) -> Matrix | None:
 
 
 def _relative(solo: Solo | None, baseline: Solo | None) -> Relative:
-    if solo is None:
-        return Relative(None, None, "")
-    return Relative(solo.speed / baseline.speed if baseline else None, solo.speed, solo.unit)
+    return Relative(solo.speed / baseline.speed if solo and baseline else None, solo.key if solo else "")

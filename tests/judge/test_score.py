@@ -132,13 +132,6 @@ def test_a_device_that_is_disturbed_retains_less() -> None:
     assert seen.kappa.estimate < 0.97
 
 
-def test_a_surplus_of_one_suite_earns_nothing() -> None:
-    more = scored(of(run(feeds={**FEEDS, ("llm", "gpu:0"): (2416, 20)}))).mixes_per_hour
-    same = scored(of(run())).mixes_per_hour
-    assert more and same
-    assert more.estimate == pytest.approx(same.estimate, rel=1e-9)
-
-
 def test_the_surplus_is_time_that_earned_nothing() -> None:
     """A device that works for 100 s, 40 of them for 2.5 mixes of one suite, 20 for 2 of another, and 40 for 1 of the
     others: the first spent 24 s on what lies beyond, the second 10. A longer window could show 2.5 mixes at most."""

@@ -150,26 +150,11 @@ def test_a_wrong_declaration_is_an_error_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_entry_that_breaks_a_rule_is_not_written(results: tuple[Path, Path], tmp_path: Path) -> None:
-    done = typed("submit", results[0], results[0], *FLAGS, "--out", tmp_path)
-    assert done.exit_code == 1 and "E-COPIED" in done.output and "Nothing was written." in done.output
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_folder_that_cannot_be_made_is_an_error_of_one_sentence(results: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     done = typed("submit", results[0], *FLAGS, "--out", tmp_path / "file/entries")
     assert done.exit_code == 2 and "file/entries: Not a directory" in done.output
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_an_entry_is_replaced_only_if_asked(results: tuple[Path, Path], tmp_path: Path) -> None:
-    assert typed("submit", results[0], *FLAGS, "--out", tmp_path).exit_code == 0
-    again = typed("submit", results[1], *FLAGS, "--out", tmp_path)
-    assert again.exit_code == 2 and "give --replace" in again.output
-    assert typed("submit", results[1], *FLAGS, "--out", tmp_path, "--replace").exit_code == 0
-    checked = json.loads(typed("check", tmp_path, "--json").output)
-    assert len(checked["entries"][0]["entry"]["runs"]) == 1
 
 
 def test_a_replaced_entry_stays_as_history_and_another_declaration_of_the_same_results_leaves_none(
@@ -182,6 +167,8 @@ def test_a_replaced_entry_stays_as_history_and_another_declaration_of_the_same_r
         return [(len(each["entry"]["results"]), each["entry"]["replaced"]) for each in checked]
 
     typed("submit", results[0], *FLAGS, "--out", tmp_path)
+    refused = typed("submit", results[1], *FLAGS, "--out", tmp_path)
+    assert refused.exit_code == 2 and "give --replace" in refused.output
     typed("submit", results[0], *FLAGS, "--out", tmp_path, "--replace", "--licence", "MIT")
     assert entries() == [(1, False)]
     again = typed("submit", *results, *FLAGS, "--out", tmp_path, "--replace")

@@ -196,11 +196,9 @@ def test_scores_of_different_things_are_never_compared(what: str) -> None:
 
 
 def test_results_of_one_folder_are_one_column_with_the_median_score() -> None:
-    several = [
-        one_run(WATTS_AT_THE_WALL).model_copy(update={"created_utc": f"2026-01-0{day}T03:04:05+00:00"})
-        for day in (1, 2, 3)
-    ]
-    found = beside(several[0], several)
+    whole = one_run(WATTS_AT_THE_WALL)
+    days = [whole.model_copy(update={"created_utc": f"2026-01-0{day}T03:04:05+00:00"}) for day in (1, 2, 3)]
+    found = beside(days[0], days)
     assert [column.results for column in found.machines] == [1, 3]
     assert found.machines[1].score is not None
 
