@@ -38,10 +38,8 @@ WIDEST_WORD, WIDEST_FIGURE = 24, 30  # letters of a cell that are kept together
 Tone = Literal["good", "warn", "bad"]
 TONES: dict[str, Tone] = {
     **dict.fromkeys(("solid", "faster"), "good"),
-    **dict.fromkeys(
-        ("fair", "partial", "ambiguous", "warning", "pending", "not audited yet", "not reached", "unfinished", "stale"),
-        "warn",
-    ),
+    **dict.fromkeys(("fair", "rough", "partial", "unfinished", "ambiguous", "warning", "stale"), "warn"),
+    **dict.fromkeys(("pending", "not audited yet", "not reached"), "warn"),
     **dict.fromkeys(("disturbed", "invalid", "failed", "slower", "void", "broken"), "bad"),
 }
 """The tones of verdicts and states. Every renderer colours a label or a cell that is one of these words."""

@@ -30,7 +30,7 @@ from mixmark.reporters.figures import UNKNOWN, significant
 MOST_OTHERS = 2  # routes that a line compares with the best route
 LONGEST_REASON, LONGEST_FAILURE = 240, 80  # letters
 THIS, LIMIT = "this machine", "the limit of its hardware"
-PROVEN: tuple[VerdictWord, ...] = ("solid", "fair")
+PROVEN: tuple[VerdictWord, ...] = ("solid", "fair", "rough")
 """The verdicts under which a comparison with another machine is a finding and not a guess."""
 FAR = 0.5
 """A line names the hardware's limit if its route reaches less of it."""
@@ -39,6 +39,7 @@ NEAREST = 3
 ADVICE: Mapping[VerdictWord, str] = {
     "solid": "You can rely on this",
     "fair": "Good for a first look",
+    "rough": "Only a rough figure",
     "disturbed": "Don't rely on this yet",
     "partial": "Only a part was measured",
     "invalid": "Don't use this",

@@ -116,8 +116,10 @@ class Progress:
             case Audited(record=record):
                 self._audited(record)
             case Scored(result=result):
-                if score := judge(result).score:
-                    self._print(f"{score.headline}. Each suite alone comes next; Ctrl-C keeps the score")
+                judged = judge(result.model_copy(update={"finished": True, "live": False}))
+                if score := judged.score:
+                    said = f"{score.headline}: {judged.verdict.word}"
+                    self._print(f"{said}. Each suite alone comes next; Ctrl-C keeps the score")
 
     def _expect_mix(self, phases: Sequence[Phase]) -> None:
         """Says before the first mixed phase what the plan expects of it: the first figure of a run."""

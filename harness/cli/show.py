@@ -80,6 +80,8 @@ def with_next(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -
 
 def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()) -> str:
     """The command that makes the most of a result that is over. words: see `with_next`."""
+    from mixmark.harness.judge.findings import is_much
+
     result, verdict, score = assessment.result, assessment.verdict.word, assessment.score
     words = words or result.command or ("run",)
     in_full = following = ["report", str(folder), "--verbose"]
@@ -96,7 +98,7 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
         following = _again(words, "--tier", "edge")
     elif result.mix is None and not result.experiments:
         following = ["run", *of_devices(words)]
-    elif score and score.grade == "indicative" and not score.unranked:
+    elif score and score.grade == "indicative" and all(map(is_much, score.unranked)):
         following = _again(words, "--preset", "ranked")
     elif score and score.grade != "indicative":
         commands = {name: resolve_name(spec) for name, spec in BUILT_IN["commands"].items()}

@@ -40,7 +40,7 @@ class Provenance:
     tier: Tier
     preset: str
     verdict: VerdictWord
-    """The verdict over the whole result: solid, fair, disturbed, partial, invalid or unfinished."""
+    """The verdict over the whole result: solid, fair, rough, disturbed, partial, invalid or unfinished."""
     cpu_model: str | None
     cpu_threads: int | None
     """Hardware threads, of all hosts together."""
@@ -166,10 +166,9 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
     doubts = registered.findings("facts", evidence)
     evidence = _scored(evidence, doubts)
     seen = registered.findings("score", evidence)
-    disturbances = registered.disturbances(evidence, seen)
     findings = registered.ordered((*doubts, *(finding for finding in seen if not is_much(finding))))
     if evidence.score:
-        much = [each for each in disturbances if disturbs(each) != "explains"]
+        much = [each for each in registered.disturbances(evidence.counted, seen) if disturbs(each) != "explains"]
         much += (each for each in seen if disturbs(each) == "widens")
         costs = (*score.costs_of_rank(result, findings), *much)
         evidence = replace(evidence, score=score.graded(evidence.score, costs))
@@ -190,7 +189,9 @@ def judge(result: Result, against: Sequence[ReferenceScore] = (), claims: SuiteC
         diagnoses=evidence.diagnoses,
         hardware_limit_per_hour=solo_rates.hardware_limit_per_hour(result, solos),
         findings=findings,
-        verdict=verdict(evidence, findings, (*solos, *hosted), exit_code, disturbances),
+        verdict=verdict(
+            evidence, findings, (*solos, *hosted), exit_code, registered.disturbances(evidence.figured, seen)
+        ),
         against=tuple(other for other in against if result.mix and other.mix == result.mix.name),
         exit_code=exit_code,
     )

@@ -11,6 +11,7 @@ from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.contracts.schema import Completions, Device, Finding, Mix, Placement, Rate, Result
 from mixmark.harness.judge.findings import declare, found, invalid
 from mixmark.harness.judge.mixed_run import HOUR_S, ScoredRun, device_time_ns
+from mixmark.harness.judge.roofline import farthest
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import in_flight_ns, most_in_flight, throughput_per_s
 from mixmark.harness.plan.bound import EXACT, Bound, best_kind, bound, device_costs, verify
@@ -67,8 +68,9 @@ class Diagnosis:
     phase: str
     bound_per_hour: Estimate
     """λ*, from the solo rate of each route of the plan; until a route was measured alone, from its quick check. Its
-    half-width is the mean half-width of these rates, weighted
-    by how much each matters: one slow minute makes many rates too low at once, so their errors do not cancel."""
+    half-width is the mean half-width of these rates, weighted by how much each matters: one slow minute makes many
+    rates too low at once, so their errors do not cancel. Half of what the probes of the run differ by is added in
+    squares."""
     unproven: tuple[Finding, ...]
     """What is wrong with λ* or the plan; empty: the stored dual values prove them."""
     bound_is_estimate: bool
@@ -155,7 +157,7 @@ def _diagnosis(
             parts.append(RouteInMix(*pair, given, speed * in_flight, alone_per_s))
     kind, kind_per_s = best_kind(mix.units, [*planned.values()], result.devices)
     gains = kind_per_s and len({device.kind for device in result.devices}) > 1
-    most = Estimate.within(proof.mixes_per_s * HOUR_S, _half_width(proof, known))
+    most = Estimate.within(proof.mixes_per_s * HOUR_S, _half_width(proof, known, farthest(result.records) / 2))
     measured, (lowest, highest) = run.mixes_per_hour, most.ends
     return Diagnosis(
         phase=run.phase,
@@ -175,8 +177,9 @@ def _diagnosis(
     )
 
 
-def _half_width(proof: Bound, known: Mapping[tuple[str, str], BestRate]) -> float:
-    """The mean of the half-widths of the rates, weighted by how much λ* changes with each."""
+def _half_width(proof: Bound, known: Mapping[tuple[str, str], BestRate], drift: float) -> float:
+    """The mean of the half-widths of the rates, weighted by how much λ* changes with each. drift: of the machine, as
+    its probes show it; added in squares."""
     costs = device_costs(proof.device_prices)
     mean = math.fsum(
         part * costs.get(device, 0.0) / proof.mixes_per_s * (known[suite, device].units_per_s.half_width or 0.0)
@@ -184,4 +187,6 @@ def _half_width(proof: Bound, known: Mapping[tuple[str, str], BestRate]) -> floa
         for device, part in parts.items()
         if (suite, device) in known
     )
-    return min(WIDEST, max(0.0, mean))  # the dual values of a plan that is not proven may be anything
+    return min(
+        WIDEST, math.hypot(max(0.0, mean), drift)
+    )  # the dual values of a plan that is not proven may be anything

@@ -257,6 +257,14 @@ class Evidence:
         return tuple(each for each in self.measured if each.record.phase not in left_out and not each.record.screening)
 
     @cached_property
+    def figured(self) -> tuple[Measurement, ...]:
+        """The records that the figure shown is of: those of the mixed runs of a score, else all suites alone."""
+        runs = {run.phase for run in self.runs} if self.score and self.score.mixes_per_hour else ()
+        return tuple(
+            each for each in self.counted if (each.record.phase in runs if runs else each.record.scenario != "probe")
+        )
+
+    @cached_property
     def limits(self) -> Mapping[str, schema.Limits]:
         """What the plan asks of each record, by its key."""
         phases = self.result.phases

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from mixmark.harness.contracts.numbers import counted, duration, percent, significant
 from mixmark.harness.contracts.schema import Finding, FindingValue, Severity
 
-AGAIN = "run again on an idle machine, or with --wait-idle 60"
+AGAIN = "run again; --wait-idle 60 waits until other programs rest"
 DOCTOR = "mixmark doctor lists what can disturb"
 READS = "mixmark meters shows what it reads"
 Disturbs = Literal["", "explains", "cause", "effect", "widens"]
@@ -32,8 +32,9 @@ class Says:
     remedy: str = ""
     """What the reader can do. Empty if no remedy is known."""
     disturbs: Disturbs = ""
-    """Whether it calls a result disturbed: as what disturbed it, or as what shows that something did. What `explains`
-    is a reason only of a result that is disturbed; what `widens` a figure costs it only the rank."""
+    """Whether it calls a result disturbed: as what biased its figure, or as what shows that something did. What
+    `explains` is a reason only of a result that is disturbed, or why a margin is wide; what `widens` a figure costs it
+    only the rank."""
 
 
 note = partial(Says, "note")
@@ -41,6 +42,7 @@ warning = partial(Says, "warning")
 cause = partial(Says, "warning", disturbs="cause")
 effect = partial(Says, "warning", disturbs="effect")
 explains = partial(Says, "warning", disturbs="explains")
+slows = partial(Says, "note", disturbs="explains")
 widens = partial(Says, "warning", disturbs="widens")
 pending = partial(Says, "pending")
 invalid = partial(Says, "invalid")

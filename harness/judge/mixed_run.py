@@ -23,7 +23,7 @@ from mixmark.harness.contracts.figures import RAW, Estimate, figure
 from mixmark.harness.judge.energy import total as machine
 from mixmark.harness.judge.energy.total import MachineEnergy
 from mixmark.harness.judge.findings import declare, found, invalid, warning
-from mixmark.harness.judge.roofline import speed_drifts
+from mixmark.harness.judge.roofline import farthest
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.judge.statistics.timestamps import (
     Floats,
@@ -174,6 +174,9 @@ class ScoredRun:
     devices."""
     problems: tuple[schema.Finding, ...]
     """Why this run has no score."""
+    widened_by: Literal["speed", "feeds", "short", "floor"] = field(default="short", metadata=RAW)
+    """What makes its interval widest: its speed varied, feeds of a suite are few, its blocks are too few to tell, or
+    runs of the machine differ by a self-test."""
     disturbed: schema.Finding | None = None
     """Why the run does not count if there is one that nothing disturbed. None if the counters of the machine show no
     disturbance."""
@@ -266,13 +269,19 @@ def run_of(
     most = (1 + unlike) / (1 - surplus) if surplus <= LARGEST_SURPLUS else math.inf
     floors = [each.fraction for each in (result.noise_floor,) if each and each.tier == result.tier]
     of_time = of_energy = None
-    if known and stretch is None and mixes > 0:
+    widened_by: Literal["speed", "feeds", "short", "floor"] = "short"
+    if known and mixes > 0:
         joules = machine.blocks(total, result, phase.name, edges_ns)
+        level, moved = (pace, 0.0) if stretch is None else (stretch.levelled(pace), stretch.moved)
         parts = ((each, own.sum() / pace.sum()) for each, own in zip(counted, paces, strict=True) if not each.is_seen)
         unseen = [_unseen(each, part, seen, (begin_ns, end_ns)) for each, part in parts if part]
-        besides = [*unseen, _drift(result, phase) / 2, *floors]
-        of_time = _with(intervals.mean_interval(pace), besides)
-        of_energy = _with(intervals.ratio_interval(pace, joules), besides) if joules is not None else None
+        around, drift = intervals.mean_interval(level), _drift(result, phase) / 2
+        besides = [*unseen, drift, *floors]
+        by = {"speed": [around.half_width or 0.0 if around else math.inf, moved, drift], "floor": floors}
+        by["feeds"] = [math.inf if each is None else each for each in unseen]
+        widened_by = max(("feeds", "speed", "floor"), key=lambda name: math.hypot(*by[name]))
+        of_time = _with(around, besides, moved)
+        of_energy = _with(intervals.ratio_interval(level, joules), besides, moved) if joules is not None else None
     kind: Literal["interval", "window"] = "interval" if floors else "window"
     (low, high), per_joule = total.of_edges, mixes * KWH_J / total.joules if total.joules else None
     return ScoredRun(
@@ -290,6 +299,7 @@ def run_of(
         surplus=surplus,
         most=most,
         problems=tuple(_problems(phase.name, suites, records, doubts)),
+        widened_by=widened_by,
     )
 
 
@@ -298,8 +308,7 @@ def _drift(result: schema.Result, phase: schema.Phase) -> float:
     none."""
     runs = [each.name for each in result.phases if each.purpose == "mixed"]
     around = tuple(f"around{runs.index(phase.name) + after}." for after in (0, 1)) if phase.name in runs else ("-",)
-    probes = [record for record in result.records if record.phase.startswith(around)]
-    return max((drift for _, _, drift, scatter in speed_drifts(probes) if drift > scatter), default=0.0)
+    return farthest(record for record in result.records if record.phase.startswith(around))
 
 
 def _surplus(suites: Sequence[SuiteProgress], mix: schema.Mix, plan: schema.Placement) -> float:
@@ -385,12 +394,12 @@ def _variation(of: _Counted, edges_ns: schema.Int64s) -> float:
     return float(rates.std(ddof=1) / rates.mean()) if len(rates) > 1 else math.inf
 
 
-def _with(around: Estimate | None, besides: Sequence[float | None]) -> float | None:
-    """The half-width of an interval with others that are independent, in squares. None if one is not known, or all
-    together exceed intervals.WIDEST."""
+def _with(around: Estimate | None, besides: Sequence[float | None], moved: float) -> float | None:
+    """The half-width of an interval with others that are independent, in squares, and by how much a stretch at another
+    level moved the figure. None if one is not known, or all together exceed intervals.WIDEST."""
     if around is None or None in besides:
         return None
-    half = math.hypot(around.half_width or 0.0, *filter(None, besides))
+    half = moved + math.hypot(around.half_width or 0.0, *filter(None, besides))
     return half if half <= intervals.WIDEST else None
 
 

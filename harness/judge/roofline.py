@@ -252,6 +252,11 @@ def speed_drifts(records: Iterable[Record]) -> Iterator[tuple[CeilingKey, str, f
         yield key, unit, max(medians) / min(medians) - 1, max(spread(rates) for rates in probes)
 
 
+def farthest(records: Iterable[Record]) -> float:
+    """The largest drift of probes beyond the scatter of their passes. 0: there is none."""
+    return max((drift for _, _, drift, scatter in speed_drifts(records) if drift > scatter), default=0.0)
+
+
 def spread(times: Sequence[float]) -> float:
     """The distance between the quartiles, as a fraction of the median."""
     ordered, quarter = sorted(times), len(times) // 4

@@ -1,8 +1,9 @@
 """The verdict: in one word with its reasons, whether the figures of a result can be relied on.
 
-    solid        several runs agree within ±5 %, and nothing disturbed them
-    fair         nothing disturbed the measurement much, but something is missing or was noticed: the reasons say what
-    disturbed    something changed the figures by more than a reader would accept: measure again
+    solid        at least three runs know the figure that is shown to ±3 %
+    fair         it is known to ±10 %
+    rough        it is known less well, as a range only, or without an error margin
+    disturbed    something biased it, so that no margin helps: measure again
     partial      the solo measurements stand, and there is no score: the mix could not be run, because a suite of it has
                  no figure or memory lacks, its window was too short for the machine, or a simulated device took part
     invalid      something failed or is wrong, so that the command exits with 1
@@ -19,17 +20,30 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.schema import Finding
+from mixmark.harness.contracts.schema import Finding, FindingValue
 from mixmark.harness.judge.evidence import Evidence
-from mixmark.harness.judge.findings import case_of, declare, found, in_full, note, remedy, warning
+from mixmark.harness.judge.findings import (
+    AGAIN,
+    CODES,
+    case_of,
+    declare,
+    disturbs,
+    found,
+    in_full,
+    note,
+    remedy,
+    warning,
+)
 from mixmark.harness.judge.rules import registered
-from mixmark.harness.judge.score import SOLID_HALF_WIDTH, widest
+from mixmark.harness.judge.score import RANKED_RUNS, widest
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.plan.presets import longer
 
-VerdictWord = Literal["solid", "fair", "disturbed", "partial", "invalid", "unfinished"]
+VerdictWord = Literal["solid", "fair", "rough", "disturbed", "partial", "invalid", "unfinished"]
 
-SOLID_RUNS = 2  # one run does not show how far runs differ
+SOLID_RUNS = 3
+SOLID_HALF_WIDTH = 0.03
+FAIR_HALF_WIDTH = 0.10
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,8 @@ def verdict(
 ) -> Verdict:
     """The verdict over all findings.
 
-    disturbances: see `rules.registered`. solos: the solo measurements over their runs. exit_code: of the command.
+    disturbances: of the records that the figure shown is of; see `rules.registered`. solos: the solo measurements over
+    their runs. exit_code: of the command.
     """
     if evidence.result.live:
         return Verdict("unfinished", (found("finished.live"),))
@@ -83,10 +98,11 @@ def verdict(
         return Verdict("disturbed", tuple(disturbances))
     if problems := evidence.score.problems if evidence.score else ():  # warnings, since the exit code is 0
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
-    if little := (*_missing(evidence, solos), *_noticed(evidence, findings)):
-        return Verdict("fair", little)
-    runs, known = _agreement(evidence, solos)
-    return Verdict("solid", (found("score_graded.agree", runs=runs, widest_pct=(known or 0.0) * 100),))
+    caps, noticed = tuple(_caps(evidence, solos)), tuple(_noticed(evidence, findings))
+    word, margin = _margin(evidence, solos, noticed)
+    if word == "solid" and (caps or any(each.severity == "warning" for each in noticed)):
+        word = "fair"
+    return Verdict(word, (*caps, margin, *(() if word == "solid" else noticed)))
 
 
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -120,10 +136,14 @@ def _partial(evidence: Evidence, solos: Sequence[Solo], problem: Finding) -> Fin
 
 def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
     """The warnings, each rule once, with the number of measurements that it is about. Warnings about records that no
-    figure counts are left out."""
+    figure counts are left out, and what only explains a margin if it is about another record than that of the figure
+    shown."""
     about: dict[str, set[str]] = defaultdict(set)
-    left_out = {measured.key for measured in evidence.measured} - {measured.key for measured in evidence.counted}
+    whole, own = ({each.key for each in some} for some in (evidence.measured, evidence.counted))
+    shown = {each.key for each in evidence.figured}
     for finding in findings:
+        case = CODES.get(f"{finding.rule}.noticed")
+        left_out = whole - (shown if case and case.severity == "note" else own)
         if finding.severity == "warning" and finding.about not in left_out:
             about[finding.rule].add(finding.about)
     for rule in (each.name for each in registered.in_order() if each.name in about):
@@ -135,27 +155,70 @@ def _noticed(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Findin
 declare(
     "score_graded",
     bracket=note("the window was too short for this machine: the score is known as a range only", "{longer}"),
-    one_run=note("one run of the mix does not show how far runs differ", "--preset ranked makes three runs of the mix"),
-    wide=note("a figure is known to ±{widest_pct:.0f} %"),
-    agree=note("{runs} runs agree within ±{widest_pct:.1f} %, and nothing disturbed them"),
+    agree=note("{runs} runs agree within ±{widest_pct:.1f} %"),
+    known=note("{runs:counted run}, known to ±{widest_pct:.1f} %: {why}", "{remedy}"),
+    unknown=note("{runs:counted run}, without an error margin: {why}", "{remedy}"),
+)
+declare(
+    "margin",
+    shared=note("this virtual machine shares its host, whose speed changed meanwhile", "another hour may be steadier"),
+    changed=note("the speed of the machine changed meanwhile", AGAIN),
+    few=note(f"it takes {SOLID_RUNS} runs to show how far runs differ"),
+    asked=note("a server's rate is the one that was asked for"),
+    feeds=note("single outputs take so long that few of them show how the speed varies"),
+    short=note("the window was too short to show how the speed varies"),
+    floor=note("by the self-test, runs on this machine differ by as much"),
 )
 
 
-def _missing(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
-    """What the figures lack to be solid."""
+def _caps(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
+    """What keeps figures from being solid, however well they are known."""
     if evidence.result.tier == "smoke":
         yield found("score_graded.smoke")
     for why in sorted({"hosted" if solo.route.hosted else "no gate" for solo in solos if solo.status == "unaudited"}):
         yield found("audited.unasked", why=why)
+
+
+def _margin(evidence: Evidence, solos: Sequence[Solo], noticed: Sequence[Finding]) -> tuple[VerdictWord, Finding]:
+    """The word by the margin of the figure that is shown, and the largest cause of it."""
     score, (runs, known) = evidence.score, _agreement(evidence, solos)
     if score and score.mixes_per_hour and score.mixes_per_hour.is_bracket:
-        yield found("score_graded.bracket", longer=longer(max(run.length_ns for run in score.runs)))
-    elif 0 < runs < SOLID_RUNS:
-        yield found("score_graded.one_run" if score else "interval_known.one_run")
-    elif known is None:
-        yield found("score_graded.apart")
-    elif known > SOLID_HALF_WIDTH:
-        yield found("score_graded.wide", widest_pct=known * 100)
+        return "rough", found("score_graded.bracket", longer=longer(max(run.length_ns for run in score.runs)))
+    if known is not None and known <= SOLID_HALF_WIDTH and runs >= SOLID_RUNS:
+        return "solid", found("score_graded.agree", runs=runs, widest_pct=known * 100)
+    why = _cause(evidence, solos, runs, known, noticed)
+    more = f"--preset ranked makes {RANKED_RUNS} runs of the mix" if score else "--runs 5 shows how far runs differ"
+    values: dict[str, FindingValue] = {
+        "runs": runs,
+        "why": (why,),
+        "remedy": more if runs < SOLID_RUNS else remedy(why),
+    }
+    if known is None:
+        return "rough", found("score_graded.unknown", **values)
+    return "fair" if known <= FAIR_HALF_WIDTH else "rough", found(
+        "score_graded.known", widest_pct=known * 100, **values
+    )
+
+
+def _cause(
+    evidence: Evidence, solos: Sequence[Solo], runs: int, known: float | None, noticed: Sequence[Finding]
+) -> Finding:
+    """What widens the figure that is shown most."""
+    run = evidence.runs[0] if evidence.score and runs == 1 else None
+    if known is not None and known <= SOLID_HALF_WIDTH:
+        return found("margin.few")
+    if run and run.widened_by != "speed":
+        return found(f"margin.{run.widened_by}")
+    if not evidence.score and known is None:
+        unknown = [solo for solo in solos if solo.stands and solo.units_per_s and solo.units_per_s.half_width is None]
+        windows = {each.key: each.window for each in evidence.figured}
+        if any(solo.scenario == "server" for solo in unknown):
+            return found("margin.asked")
+        if any(window is None or window.steady is None for window in (windows.get(solo.key) for solo in unknown)):
+            return found("margin.short")
+    seen = (each for each in noticed if disturbs(each) == "explains")
+    virtual = any(system.virtualization for system in evidence.result.systems.values())
+    return next(seen, found("margin.shared" if virtual else "margin.changed"))
 
 
 def _agreement(evidence: Evidence, solos: Sequence[Solo]) -> tuple[int, float | None]:

@@ -74,7 +74,7 @@ def test_it_stands_on_a_table_of_its_own() -> None:
 
 def test_what_has_nothing_else_is_fair_at_best() -> None:
     told = judge(run(hosted()))
-    assert told.verdict.word == "fair" and [each.code for each in told.verdict.reasons] == ["audited.unasked"]
+    assert told.verdict.word == "fair" and told.verdict.reasons[0].code == "audited.unasked"
     assert told.solos == () and told.exit_code == 0
     for render in (*REPORTERS.values(), report.html):
         assert "1,000" in render(told) or "1000.0" in render(told)

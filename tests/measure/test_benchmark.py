@@ -89,7 +89,8 @@ def test_the_score_comes_first_and_is_that_of_the_report(shell: Shell) -> None:
     assert {(each.route.suite, each.route.device) for each in checks} == {*itertools.product(("low", "high"), PAIR)}
     assert all(each.audited for each in found.records), "the checks too"
     judged = judge(found)
-    assert judged.score and judged.score.headline in " ".join(done.stderr.split()), done.stderr
+    shown = " ".join(done.stderr.split())
+    assert judged.score and f"{judged.score.headline}: {judged.verdict.word}. Each suite" in shown, done.stderr
     (diagnosis,) = judged.diagnoses.values()
     halved = [each if each.screening or each.scenario == "mixed" else slower(each) for each in found.records]
     (of_half,) = judge(found.model_copy(update={"records": tuple(halved)})).diagnoses.values()

@@ -201,7 +201,8 @@ def selftest(
     floors = noise_floor.noise_floors(assessment)
     floor = noise_floor.machine_noise_floor(assessment) if result.finished else None
     path = problem = None
-    busy = [each for each in assessment.verdict.reasons if disturbs(each) in ("explains", "cause")]
+    reasons = assessment.verdict.reasons if assessment.verdict.word == "disturbed" else ()
+    busy = [each for each in reasons if disturbs(each) in ("explains", "cause")]
     not_kept = "; ".join(f"{words(each)}: {remedy(each)}" for each in busy[:1])
     if floor and not not_kept:
         try:

@@ -11,17 +11,17 @@ from statistics import median
 
 from mixmark.harness.contracts.schema import PROTECTIVE, ClockReason, Finding, FindingValue
 from mixmark.harness.judge.evidence import MUCH_FOREIGN, MUCH_STOLEN, Evidence, Measurement
-from mixmark.harness.judge.findings import AGAIN, DOCTOR, cause, explains, found, is_much, note, warning, widens
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, cause, explains, found, is_much, note, slows, warning, widens
 from mixmark.harness.judge.roofline import speed_drifts, spread
 from mixmark.harness.judge.rules.registered import Room
-from mixmark.harness.judge.score import SOLID_HALF_WIDTH, figures, widest
+from mixmark.harness.judge.score import RANKED_HALF_WIDTH, figures, widest
 
 room = Room(700)
 POWER_SAVING = ("low-power", "quiet", "cool", "power", "balance_power")
 """Values of `System.power_profile`, of platforms and of processors."""
 
 MUCH_DRIFT = 0.25  # of a probe's figure: the machine at the end is not the machine at the start
-MUCH_THROTTLED = 0.05  # of the CPUs' time
+MUCH_THROTTLED = 0.05  # of the CPUs' time, and of the blocks of a window
 DRIFT = 0.10  # a probe that moves further than this between its records: the machine changed speed
 
 STOLEN = 0.005  # a quarter of the 2 % that a comparison has to resolve; 1 to 3 % is usual in a VM, and only warned of
@@ -66,7 +66,10 @@ def accelerators_exclusive(measured: Measurement) -> Iterator[Finding]:
 @room.rule(
     warning("{device} was held back by {reason} in {hit} of {blocks} blocks (limit 0)"),
     capped=note("{device} was held back by its power cap in {hit} of {blocks} blocks"),
-    noticed=warning("an accelerator slowed down to protect itself{share:share}", "improve its cooling or its supply"),
+    much=cause(
+        "{device} slowed down to protect itself in {hot_pct:.0f} % of a window{share:share}", "improve its cooling"
+    ),
+    noticed=slows("an accelerator slowed down to protect itself{share:share}", "improve its cooling or its supply"),
 )
 def no_accelerator_throttling(evidence: Evidence) -> Iterator[Finding]:
     """No accelerator slowed down to protect itself from heat or a failing supply. A power cap is a note: it is a
@@ -83,6 +86,10 @@ def no_accelerator_throttling(evidence: Evidence) -> Iterator[Finding]:
                     yield found("no_accelerator_throttling.capped", measured.key, **values)
                 else:
                     yield found("no_accelerator_throttling", measured.key, **values, reason=reason)
+            hot = max(hits[reason] for reason in PROTECTIVE)
+            if hot > MUCH_THROTTLED * len(known):
+                hot_pct = hot * 100 / len(known)
+                yield found("no_accelerator_throttling.much", measured.key, hot_pct=hot_pct, device=id, share=())
 
 
 @room.rule(
@@ -106,7 +113,7 @@ def accelerators_watched(evidence: Evidence) -> Iterator[Finding]:
         "time of {machine} from it{share:share}",
         "raise the quota",
     ),
-    noticed=warning("the CPU quota ran out{share:share}", "raise the quota"),
+    noticed=slows("the CPU quota ran out{share:share}", "raise the quota"),
 )
 def no_quota_throttling(measured: Measurement) -> Iterator[Finding]:
     """No CPU quota ran out. It is a setting of the machine, and disturbs no result by itself; but it explains one that
@@ -141,7 +148,7 @@ def on_mains(measured: Measurement) -> Iterator[Finding]:
 
 @room.rule(
     warning("the power profile {profile} slows the machine down"),
-    noticed=warning("the power profile saves power", "choose the profile performance; mixmark doctor says how"),
+    noticed=slows("the power profile saves power", "choose the profile performance; mixmark doctor says how"),
 )
 def full_power_profile(evidence: Evidence) -> Iterator[Finding]:
     """No host has a profile that saves power."""
@@ -152,12 +159,16 @@ def full_power_profile(evidence: Evidence) -> Iterator[Finding]:
 
 @room.record_rule(
     warning("the CPUs' thermal throttle counters rose by {events} (limit 0)"),
-    noticed=warning("a CPU slowed down for heat{share:share}", "improve its cooling"),
+    much=cause("a CPU slowed down for heat in {hot_pct:.0f} % of a window{share:share}", "improve its cooling"),
+    noticed=slows("a CPU slowed down for heat{share:share}", "improve its cooling"),
 )
 def no_thermal_throttling(measured: Measurement) -> Iterator[Finding]:
     """No CPU lowered its clock for heat."""
     if events := measured.total("thermal_throttles"):
         yield found("no_thermal_throttling", measured.key, events=events)
+        known = [block.thermal_throttles for block in measured.watched if block.thermal_throttles is not None]
+        if (hot := sum(map(bool, known)) / len(known)) > MUCH_THROTTLED:
+            yield found("no_thermal_throttling.much", measured.key, hot_pct=hot * 100, share=())
 
 
 @room.record_rule(
@@ -165,7 +176,7 @@ def no_thermal_throttling(measured: Measurement) -> Iterator[Finding]:
         "the clock of {what} fell by {fell:percent}: {first_mhz:.0f} MHz at first, {last_mhz:.0f} MHz at last (limit "
         "{limit:percent})"
     ),
-    noticed=warning("a clock frequency fell{share:share}", "fix the clocks; mixmark doctor says how"),
+    noticed=note("a clock frequency fell{share:share}", "fix the clocks; mixmark doctor says how"),
 )
 def frequency_stable(measured: Measurement) -> Iterator[Finding]:
     """The clock of the busy CPUs and of the accelerators fell by at most 3 % from the first third of the window to the
@@ -184,7 +195,7 @@ def frequency_stable(measured: Measurement) -> Iterator[Finding]:
 
 @room.record_rule(
     warning("tasks waited for memory during {stalled:percent} of the time (limit {limit:percent})"),
-    noticed=warning("programs waited for memory{share:share}", "free some memory"),
+    noticed=slows("programs waited for memory{share:share}", "free some memory"),
 )
 def no_memory_pressure(measured: Measurement) -> Iterator[Finding]:
     """Tasks waited for memory for at most 0.1 % of the time."""
@@ -197,7 +208,7 @@ def no_memory_pressure(measured: Measurement) -> Iterator[Finding]:
     major_faults=warning("the workers waited for {pages_per_s:.1f} pages a second from disk (limit {limit:g})"),
     swapped_in_pages=warning("{pages_per_s:.1f} pages a second were swapped in (limit {limit:g})"),
     swapped_out_pages=warning("{pages_per_s:.1f} pages a second were swapped out (limit {limit:g})"),
-    noticed=warning("pages came from a disk or went there{share:share}", "free some memory"),
+    noticed=slows("pages came from a disk or went there{share:share}", "free some memory"),
 )
 def no_paging(measured: Measurement) -> Iterator[Finding]:
     """At most one page a second came from, or went to, a disk."""
@@ -222,7 +233,7 @@ def wall_clock_steady(measured: Measurement) -> Iterator[Finding]:
 @room.rule(
     warning("the speed drifted by {drift:percent} during the run, in {unit} of the probe by {adapter} in {precision}"),
     much=widens("the speed drifted by {drift:percent} during the run", AGAIN),
-    noticed=warning("the speed drifted{share:share}", DOCTOR),
+    noticed=note("the speed drifted{share:share}", DOCTOR),
 )
 def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     """The figures of a probe before and after the suites lie within 10 % of each other, or within the scatter of its
@@ -234,7 +245,7 @@ def speed_stable(evidence: Evidence) -> Iterator[Finding]:
             yield found("speed_stable", device, adapter=adapter, precision=precision, drift=drift, unit=unit)
             most = max(most, drift)
     known = widest(*figures(evidence.runs)[:2]) if len(evidence.runs) > 1 else None
-    if most > MUCH_DRIFT and (known is None or known > SOLID_HALF_WIDTH):
+    if most > MUCH_DRIFT and (known is None or known > RANKED_HALF_WIDTH):
         yield found("speed_stable.much", drift=most)
 
 
@@ -245,7 +256,7 @@ def speed_stable(evidence: Evidence) -> Iterator[Finding]:
     ),
     weight=550,
     much=cause("other programs used up to {used_pct:.0f} % of {machine}{share:share}", AGAIN),
-    noticed=warning("other programs ran{share:share}", AGAIN),
+    noticed=slows("other programs ran{share:share}", AGAIN),
 )
 def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
     """Other programs used at most 1 % of the machine's CPU time, and at most a quarter of a core. The kernel's own
@@ -269,7 +280,7 @@ def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
         "the hypervisor gave up to {stolen_pct:.0f} % of the CPU time of {machine} to others{share:share}",
         "run again when the host is quiet",
     ),
-    noticed=warning("the hypervisor took CPU time away{share:share}"),
+    noticed=slows("the hypervisor took CPU time away{share:share}"),
 )
 def no_steal_time(measured: Measurement) -> Iterator[Finding]:
     """The hypervisor gave at most 0.5 % of the CPUs' time to others, and at most 2 % in any block."""
@@ -287,7 +298,7 @@ def no_steal_time(measured: Measurement) -> Iterator[Finding]:
         "long (limit {limit:times})"
     ),
     weight=550,
-    noticed=warning("a fixed loop changed its speed", DOCTOR),
+    noticed=note("a fixed loop changed its speed", DOCTOR),
 )
 def canary_stable(evidence: Evidence) -> Iterator[Finding]:
     """The fixed loop took as long at its slowest as at its fastest, within 2 % or the scatter of its repetitions, on

@@ -16,7 +16,7 @@ from mixmark.harness.judge.energy.coverage import antichain, lacking, unmetered_
 from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS, SHORT, TOO_SHORT
 from mixmark.harness.judge.energy.total import CROSS_CHECK, MachineEnergy, disagreements, metered, to_meter, twins, why
 from mixmark.harness.judge.evidence import Evidence, is_solo
-from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, effect, explains, found, invalid, note, warning
+from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, effect, explains, found, invalid, note, warning, widens
 from mixmark.harness.judge.rules.registered import Room, share
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.plan import presets
@@ -49,7 +49,7 @@ def finished(evidence: Evidence) -> Iterator[Finding]:
 @room.rule(
     warning("the search for the best batch ran out of time: none above {largest} was tried"),
     weight=600,
-    noticed=warning("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
+    noticed=note("the search for the best batch ran out of time{share:share}", "a longer preset searches longer"),
 )
 def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
     """The largest batch that was tried is not the best one if the search ended for lack of time: a larger batch may be
@@ -67,9 +67,9 @@ def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
         "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
     ),
     weight=600,
-    much=effect("a change of speed within a window moved its figure by {moved:percent}{share:share}", AGAIN),
+    much=widens("a change of speed within a window moved its figure by {moved:percent}{share:share}", AGAIN),
     unknown=note("too few feeds to tell whether it was steady: {needed} are needed"),
-    noticed=warning("the speed was not steady{share:share}", DOCTOR),
+    noticed=note("the speed was not steady{share:share}", DOCTOR),
 )
 def steady(evidence: Evidence) -> Iterator[Finding]:
     """No stretch of a closed loop's window, or of a mixed run's, ran at another level than the rest of it. For
@@ -100,8 +100,7 @@ def steady(evidence: Evidence) -> Iterator[Finding]:
         "slowly that its blocks are worth fewer than {fewest} independent ones"
     ),
     weight=600,
-    much=effect("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
-    one_run=warning("one run does not show how far runs differ", "--runs 5 does"),
+    much=widens("{unknown} of {figures} figures varied too much for an error margin", AGAIN),
 )
 def interval_known(evidence: Evidence) -> Iterator[Finding]:
     """A steady window has an interval of its throughput: its blocks are worth at least 4 independent ones, and the

@@ -13,7 +13,7 @@ Any module may register a rule. It applies from the time the module is imported.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Literal, TypeVar
@@ -61,8 +61,9 @@ class Room:
         """Registers a function as the rule of its name. The function itself is not changed.
 
         says: of the code without a case. weight: if it is not the room's. cases: see `findings.declare`. With the case
-        `noticed` the rule's warnings keep a result from being solid; with the case `unranked` its findings cost a score
-        its rank. What it finds in the case `much` is a reason of the verdict alone.
+        `noticed` the rule's warnings are a reason of the verdict: a warning keeps a result from being solid, a note
+        explains its margin. With the case `unranked` its findings cost a score its rank. What it finds in the
+        case `much` is a reason of the verdict alone.
         """
 
         def register(check: Check) -> Check:
@@ -99,13 +100,12 @@ def findings(sees: Sees, *given: object) -> tuple[Finding, ...]:
     return tuple(finding for rule in in_order() if rule.sees == sees for finding in rule.check(*given))
 
 
-def disturbances(evidence: Evidence, found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Why a result is disturbed, with what explains it, by what was found. Empty if it is not.
+def disturbances(measured: Sequence[Measurement], found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Why these measurements are disturbed, with what explains it, by what was found. Empty if they are not.
 
-    A rule has one finding about records: about the record that lost most, with how many of those that count it was
-    found in.
+    A rule has one finding about records: about the record that lost most, with how many of them it was found in.
     """
-    counted = {measured.key for measured in evidence.counted}
+    counted = {each.key for each in measured}
     told = [finding for finding in found if disturbs(finding) not in ("", "widens")]
     reasons = [finding for finding in told if finding.about == "run"]
     for code in dict.fromkeys(finding.code for finding in told):

@@ -325,6 +325,13 @@ class Stretch:
             "other": "higher" if self.relative < 1 else "lower",
         }
 
+    def levelled(self, rates: Floats) -> Floats:
+        """[blocks], the rates as if the stretch had run at the mean of the rest."""
+        inside = np.zeros(len(rates), bool)
+        inside[self.begin : self.end] = True
+        rest = rates[~inside].mean()
+        return np.where(inside, rates / self.relative if self.relative > TINY else rest, rates)
+
 
 def other_level(rates: timestamps.Floats) -> Stretch | None:
     """The stretch of neighbouring blocks that differs most clearly from the rest. None if no stretch does.

@@ -91,7 +91,7 @@ def test_what_the_kernel_does_is_no_foreign_load() -> None:
     assert said(interference.no_foreign_load, six(**others))
     assert not said(interference.no_foreign_load, six(**others, kernel_ns=180_000_000))
     assert judge(six(**others)).verdict.word == "disturbed"
-    assert judge(six(**others, kernel_ns=180_000_000)).verdict.word == "fair"
+    assert judge(six(**others, kernel_ns=180_000_000)).verdict.word == "rough"
 
 
 def test_one_bad_block_of_steal_is_enough() -> None:
