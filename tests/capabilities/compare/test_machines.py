@@ -347,4 +347,4 @@ def test_the_history_shows_a_change_that_compare_finds() -> None:
     assert [row[1:3] for row in rows] == [("Acme Quartz 9000", "edge-9")] * 3
     assert [row[-1] for row in rows] == ["", "", "1.51 ×"] and all("± " in row[3] for row in rows), rows
     alone = judge(result(record("a", "llm", "token", closed_loop([[5]]))))
-    assert command._in_history(alone, judged)[2:] == ("–", "–", "fair", "")
+    assert command._in_history(alone, judged)[2:] == ("–", "–", "rough", "")
