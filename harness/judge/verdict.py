@@ -100,9 +100,10 @@ def verdict(
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
     caps, noticed = tuple(_caps(evidence, solos)), tuple(_noticed(evidence, findings))
     word, margin = _margin(evidence, solos, noticed)
-    if word == "solid" and (caps or any(each.severity == "warning" for each in noticed)):
-        word = "fair"
-    return Verdict(word, (*caps, margin, *(() if word == "solid" else noticed)))
+    warnings = tuple(each for each in noticed if each.severity == "warning")
+    if word != "solid":
+        return Verdict(word, (*caps, margin, *noticed))
+    return Verdict("fair", (*caps, *warnings, margin)) if caps or warnings else Verdict("solid", (margin,))
 
 
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:

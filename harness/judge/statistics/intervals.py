@@ -325,7 +325,7 @@ class Stretch:
             "other": "higher" if self.relative < 1 else "lower",
         }
 
-    def levelled(self, rates: Floats) -> Floats:
+    def levelled(self, rates: timestamps.Floats) -> timestamps.Floats:
         """[blocks], the rates as if the stretch had run at the mean of the rest."""
         inside = np.zeros(len(rates), bool)
         inside[self.begin : self.end] = True
