@@ -98,12 +98,12 @@ def verdict(
         return Verdict("disturbed", tuple(disturbances))
     if problems := evidence.score.problems if evidence.score else ():  # warnings, since the exit code is 0
         return Verdict("partial", (_partial(evidence, solos, problems[0]), *_noticed(evidence, findings)))
-    caps, noticed = tuple(_caps(evidence, solos)), tuple(_noticed(evidence, findings))
+    lacking, noticed = tuple(_lacking(evidence, solos)), tuple(_noticed(evidence, findings))
     word, margin = _margin(evidence, solos, noticed)
     warnings = tuple(each for each in noticed if each.severity == "warning")
     if word != "solid":
-        return Verdict(word, (*caps, margin, *noticed))
-    return Verdict("fair", (*caps, *warnings, margin)) if caps or warnings else Verdict("solid", (margin,))
+        return Verdict(word, (*lacking, margin, *noticed))
+    return Verdict("fair", (*lacking, *warnings, margin)) if lacking or warnings else Verdict("solid", (margin,))
 
 
 def _wrong(evidence: Evidence, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ declare(
 )
 
 
-def _caps(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
+def _lacking(evidence: Evidence, solos: Sequence[Solo]) -> Iterator[Finding]:
     """What keeps figures from being solid, however well they are known."""
     if evidence.result.tier == "smoke":
         yield found("score_graded.smoke")
