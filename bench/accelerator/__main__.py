@@ -5,37 +5,44 @@
     options: --device ID, by default the first device that is no CPU; --minutes N, by default 9, for this call; --tier,
     by default edge: smoke is for rehearsals
 
-A part is a list of steps, and a step is a command with a time limit. What a step prints is FOLDER/PART/STEP.txt, what
-it records lies beside it, and FOLDER/steps.json has its exit code and its seconds. A step is started only if its whole
-limit is left; one that was not started, or was stopped, is done by the next call. A step that fails stops no other.
+A part is a function that yields steps, and a step is a command; PARTS has the time limit of a part's steps. What a step
+prints is FOLDER/PART/STEP.txt, what it records lies beside it, and FOLDER/steps.json has its exit code and its seconds.
+A step is started only if its whole limit is left and the folder is below MOST_BYTES; one that was not started, or was
+stopped, is done by the next call, which resumes a run. A step that fails stops no other. Smoke and kit run on
+every accelerator by every adapter that reaches it, the other parts on the chosen device.
 
-Each mix-N is one whole result with one mixed window, by one adapter on the CPU and the accelerator together. On the
-same machine, `mixmark submit FOLDER/mix-*/run` joins three of them. It takes 17 minutes at edge on an H100 with 16
-cores: by --minutes 20 in one call, which may rank, or by two calls, the second of which resumes it and cannot rank.
+Each mix-N is one whole result with one mixed window, by one adapter on the CPU and the accelerator together, and `join`
+makes an entry of the three. A mix takes 17 minutes at edge on an H100 with 16 cores: by --minutes 20 in one call, which
+may rank, or by two calls, the second of which resumes it and cannot rank.
 
-The part `caps` changes the power limit of the device and restores it; it runs only where that is allowed.
+The part `caps` changes the power limit of the device and restores it; it runs only where that is allowed. Its report
+says of each cap whether the meters, NVML's counters among them, show that the device kept it.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 MOST_MINUTES = 9
+MOST_BYTES = 60 << 20
 GRACE_S = 20
 """After its limit a step is interrupted, as by Ctrl-C, and it is killed after this time."""
 STARTING_S = 60
 """What a call may take before its first step: a step whose limit is the whole call's is started nevertheless."""
 STOPPED = 124
+WHOLE_S = 60 * MOST_MINUTES
 SUITES = ("llm", "diffusion", "dlrm", "resnet50")
 
 
@@ -44,24 +51,43 @@ class Step:
     name: str
     command: tuple[str, ...]
     limit_s: int
-    resumes: Path | None = None
-    """The result folder of a run that is continued, if an earlier call stopped it."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        if self.resumes is None or not (self.resumes / "journal.jsonl").exists():
-            return self.command
-        return mixmark("run", "--resume", str(self.resumes), *self.command[-2:])
+        """The command. A run that an earlier call stopped is resumed."""
+        words = self.command
+        folder = Path(words[words.index("--out") + 1]) if "--out" in words else None
+        if folder is None or not (folder / "journal.jsonl").exists():
+            return words
+        adapters = [words[n : n + 2] for n, word in enumerate(words) if word == "--adapter"]
+        return mixmark("run", "--resume", str(folder), *itertools.chain(*adapters))
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The accelerator, and the adapters that reach it, the CPU, and both."""
+    """The accelerators, each with the adapters that reach it, and the one that is chosen."""
 
     device: str
-    adapters: Sequence[str]
-    on_both: Sequence[str]
-    precisions: Sequence[str]
+    routes: Sequence[tuple[str, str]]
+    """Device and adapter, of every accelerator."""
+    both: str
+    """An adapter that reaches the chosen device, and the CPU if there is one."""
+    precisions: Mapping[str, Sequence[str]]
+    """What the chosen device offers for each suite."""
+    folder: Path
+    tier: str
+
+    @property
+    def adapters(self) -> Sequence[str]:
+        return [adapter for device, adapter in self.routes if device == self.device]
+
+    def run(self, part: str, name: str, *words: str) -> tuple[str, ...]:
+        return mixmark(
+            "run", *words, *(() if "--tier" in words else ("--tier", self.tier)), "--out", self.out(part, name)
+        )
+
+    def out(self, part: str, name: str) -> str:
+        return str(self.folder / part / name)
 
 
 def mixmark(*words: str) -> tuple[str, ...]:
@@ -72,7 +98,7 @@ def bench(module: str, *words: str) -> tuple[str, ...]:
     return (sys.executable, "-m", f"bench.{module}", *words)
 
 
-def reached(listing: dict[str, Any], wanted: str | None) -> Reached:
+def reached(listing: dict[str, Any], wanted: str | None, folder: Path, tier: str) -> Reached:
     """listing: as `mixmark devices --json` prints it. Raises SystemExit if no such device is there."""
     devices = {device["id"]: device for device in listing["devices"]}
     accelerators = [id for id, device in devices.items() if device["kind"] != "cpu"]
@@ -81,70 +107,132 @@ def reached(listing: dict[str, Any], wanted: str | None) -> Reached:
     id = wanted or accelerators[0]
     if id not in devices:
         raise SystemExit(f"no device {id}; there are {', '.join(devices)}")
-    by = {kind: [route["adapter"] for route in listing["routes"] if route["device"] == kind] for kind in devices}
-    cpu = next((by[each] for each, device in devices.items() if device["kind"] == "cpu"), [])
-    return Reached(id, by[id], [each for each in by[id] if each in cpu], devices[id]["precisions"])
+    pairs = [(route["device"], route["adapter"]) for route in listing["routes"]]
+    routes = [pair for pair in pairs if pair[0] in (*accelerators, id)]
+    by = [adapter for device, adapter in routes if device == id]
+    cpus = [adapter for device, adapter in pairs if devices[device]["kind"] == "cpu"]
+    offers = devices[id]["precisions_by_suite"]
+    precisions = {suite: offers.get(suite, devices[id]["precisions"]) for suite in SUITES}
+    return Reached(id, routes, next((each for each in by if each in cpus), by[0]), precisions, folder, tier)
 
 
-def parts(on: Reached, folder: Path, tier: str) -> dict[str, list[Step]]:
-    """All parts in the order in which they are worth their time."""
-    device = ("--device", on.device)
+Named = Iterator[tuple[str, tuple[str, ...]]]
+"""The name of each step and its command."""
 
-    def run(part: str, name: str, *words: str, tier: str = tier) -> tuple[str, ...]:
-        return mixmark("run", "--tier", tier, *words, "--out", str(folder / part / name))
 
-    found = {
-        "look": [
-            Step("devices", mixmark("devices"), 60),
-            Step("doctor", mixmark("doctor"), 60),
-            Step("meters", mixmark("meters", "--load", "5"), 60),
-            Step("driver", ("nvidia-smi", "-q"), 20),
-            Step("packages", (sys.executable, "-m", "pip", "list"), 30),
-        ],
-        "smoke": [
-            Step(name, run("smoke", name, *device, "--adapter", name, "--all-routes", tier="smoke"), 150)
-            for name in on.adapters
-        ],
-        "kit": [
-            Step(
-                name, mixmark("check", "adapter", name, *device, "--record", str(folder / "kit" / f"{name}.json")), 180
-            )
-            for name in on.adapters
-        ],
-        "counters": [Step("counters", bench("accelerator.counters", str(folder / "counters" / "nvml.json")), 60)],
-        "trials": [
-            Step(trial, bench("accelerator.trials", trial, on.device, on.adapters[0]), 120)
-            for trial in ("threads", "ceilings", "tf32")
-        ],
-    }
-    both, *_ = *on.on_both, *on.adapters
-    mixes = (f"mix-{number}" for number in (1, 2, 3))
-    found |= {
-        mix: [Step("run", (*run(mix, "run"), "--adapter", both), 60 * MOST_MINUTES, folder / mix / "run")]
-        for mix in mixes
-    }
-    alone = ("--mix", "none", *device, "--suite")
-    found["suites"] = [
-        Step(name, run("suites", name, "--adapter", both, "--precision", precision, *alone, suite), 120)
-        for precision in on.precisions[1:]
-        for suite in SUITES
-        for name in (f"{suite}-{precision}",)
-    ]
-    found["routes"] = [Step(suite, run("routes", suite, "--all-routes", *alone, suite), 240) for suite in SUITES]
-    engines = [f"{both}:{precision}" for precision in on.precisions]
-    found["separation"] = [
-        Step(name, bench("separation", suite, size, "--only", "none", "--on", on.device, "--engines", *engines), 120)
-        for size in dict.fromkeys(("smoke", tier))
-        for suite in SUITES
-        for name in (f"{suite}-{size}",)
-    ]
-    together = ("--adapter", both)
-    found["together"] = [
-        Step("paths", run("together", "paths", *together, "--mix", "none", "--suite", "dlrm", "--paths"), 150),
-        Step("split", run("together", "split", *together, "--pipeline", "split"), 60 * MOST_MINUTES),
-    ]
-    found["caps"] = [Step("caps", run("caps", "caps", *together, "--power-cap", "100,70,50"), 60 * MOST_MINUTES)]
-    return found
+def look(on: Reached) -> Named:
+    yield "devices", mixmark("devices")
+    yield "doctor", mixmark("doctor")
+    yield "meters", mixmark("meters", "--load", "5")
+    yield "driver", ("nvidia-smi", "-q")
+    yield "packages", (sys.executable, "-m", "pip", "list")
+
+
+def smoke(on: Reached) -> Named:
+    for name, *route in _routes(on):
+        yield name, on.run("smoke", name, *route, "--all-routes", "--tier", "smoke")
+
+
+def kit(on: Reached) -> Named:
+    for name, _, adapter, *device in _routes(on):
+        yield name, mixmark("check", "adapter", adapter, *device, "--record", on.out("kit", f"{name}.json"))
+
+
+def counters(on: Reached) -> Named:
+    yield "nvml", bench("accelerator.counters", on.out("counters", "nvml.json"))
+
+
+def trials(on: Reached) -> Named:
+    for trial in ("threads", "ceilings", "tf32"):
+        yield trial, bench("accelerator.trials", trial, on.device, on.adapters[0])
+
+
+def mix(name: str, on: Reached) -> Named:
+    yield "run", on.run(name, "run", "--adapter", on.both)
+
+
+def join(on: Reached) -> Named:
+    made = [on.out(mix, "run") for mix in MIXES]
+    yield (
+        "entry",
+        mixmark("submit", *made, "--org", "rehearsal", "--system", "this machine", "--out", on.out("join", "entries")),
+    )
+
+
+def suites(on: Reached) -> Named:
+    for suite, precisions in on.precisions.items():
+        for precision in precisions:
+            name, route = f"{suite}-{precision}", ("--adapter", on.both, "--precision", precision)
+            yield name, on.run("suites", name, *route, "--mix", "none", "--device", on.device, "--suite", suite)
+
+
+def routes(on: Reached) -> Named:
+    for suite in SUITES:
+        yield suite, on.run("routes", suite, "--all-routes", "--mix", "none", "--device", on.device, "--suite", suite)
+
+
+def separation(on: Reached) -> Named:
+    for size in dict.fromkeys(("smoke", on.tier)):
+        for suite, precisions in on.precisions.items():
+            engines = [f"{on.both}:{precision}" for precision in precisions]
+            words = (suite, size, "--only", "none", "--on", on.device, "--engines", *engines)
+            yield f"{suite}-{size}", bench("separation", *words)
+
+
+def own(on: Reached) -> Named:
+    """A small network as an ONNX file, by each adapter that takes such a file."""
+    file = on.out("own", "model")
+    yield "file", bench("accelerator.peers", "file", file)
+    for adapter in sorted({"onnxruntime", "openvino"}.intersection(on.adapters)):
+        model = ("--model", f"{file}.onnx", "--inputs", f"{file}.npz", "--mix", "none")
+        yield adapter, on.run("own", adapter, *model, "--adapter", adapter, "--device", on.device)
+
+
+def peers(on: Reached) -> Named:
+    """Bare loops of engines."""
+    for peer in ("eager", "compile", "CUDAExecutionProvider", "TensorrtExecutionProvider"):
+        for suite in ("resnet50", "dlrm"):
+            yield f"{peer}-{suite}", bench("accelerator.peers", peer, suite, on.tier)
+
+
+def paths(on: Reached) -> Named:
+    yield "paths", on.run("paths", "paths", "--adapter", on.both, "--mix", "none", "--suite", "dlrm", "--paths")
+
+
+def split(on: Reached) -> Named:
+    yield "split", on.run("split", "split", "--adapter", on.both, "--pipeline", "split")
+
+
+def caps(on: Reached) -> Named:
+    yield "caps", on.run("caps", "caps", "--adapter", on.both, "--power-cap", "100,70,50")
+
+
+def _routes(on: Reached) -> Iterator[tuple[str, ...]]:
+    """A name, and the words that choose the adapter and the device, of each route to an accelerator."""
+    for device, adapter in on.routes:
+        name = adapter if device == on.device else f"{adapter}-{device.replace(':', '-')}"
+        yield name, "--adapter", adapter, "--device", device
+
+
+MIXES = ("mix-1", "mix-2", "mix-3")
+PARTS: Mapping[str, tuple[int, Callable[[Reached], Named]]] = {
+    "look": (60, look),
+    "smoke": (150, smoke),
+    "kit": (180, kit),
+    "counters": (60, counters),
+    "trials": (120, trials),
+    **{name: (WHOLE_S, partial(mix, name)) for name in MIXES},
+    "join": (60, join),
+    "suites": (120, suites),
+    "routes": (240, routes),
+    "separation": (120, separation),
+    "own": (120, own),
+    "peers": (60, peers),
+    "paths": (150, paths),
+    "split": (WHOLE_S, split),
+    "caps": (WHOLE_S, caps),
+}
+"""In the order in which they are worth their time: the seconds that a step may take, and the steps."""
 
 
 class Steps:
@@ -181,14 +269,19 @@ def run(step: Step, limit_s: float, prints: Path) -> int:
         return STOPPED
 
 
-def chosen(plan: dict[str, list[Step]], names: Sequence[str]) -> Iterator[tuple[str, Step]]:
+def chosen(on: Reached, names: Sequence[str]) -> Iterator[tuple[str, Step]]:
     """The steps of these parts; PART/STEP is one step. Raises SystemExit for a name that is none."""
     for name in names:
         part, _, wanted = name.partition("/")
-        steps = [step for step in plan.get(part, ()) if wanted in ("", step.name)]
-        if not steps:
-            raise SystemExit(f"no part {name}; there are {', '.join(plan)}")
-        yield from ((part, step) for step in steps)
+        limit_s, steps = PARTS.get(part, (0, lambda on: iter(())))
+        found = [Step(step, command, limit_s) for step, command in steps(on) if wanted in ("", step)]
+        if not found and (part not in PARTS or wanted):
+            raise SystemExit(f"no part {name}; there are {', '.join(PARTS)}")
+        yield from ((f"{part}/{step.name}", step) for step in found)
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def main() -> None:
@@ -199,36 +292,31 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=MOST_MINUTES)
     parser.add_argument("--tier", choices=("smoke", "edge", "server"), default="edge")
     asked = parser.parse_intermixed_args()
-    began_s = time.monotonic()
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    listed = asked.folder / "devices.json"
+    began_s, folder = time.monotonic(), asked.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    listed = folder / "devices.json"
     if not listed.exists():
         listed.write_bytes(subprocess.check_output(mixmark("devices", "--json")))
-    plan, steps = (
-        parts(reached(json.loads(listed.read_text()), asked.device), asked.folder, asked.tier),
-        Steps(asked.folder),
-    )
+    on, steps = reached(json.loads(listed.read_text()), asked.device, folder, asked.tier), Steps(folder)
     if not asked.parts:
-        for part, members in plan.items():
-            states = (
-                f"{step.name} ({'done' if steps.is_done(f'{part}/{step.name}') else step.limit_s})" for step in members
-            )
-            print(f"{part:12}{', '.join(states)}")
-    for part, step in chosen(plan, asked.parts):
-        name = f"{part}/{step.name}"
+        for part, (limit_s, _) in PARTS.items():
+            done = [f"{step.name}{' (done)' if steps.is_done(name) else ''}" for name, step in chosen(on, [part])]
+            print(f"{part:12}{limit_s:4} s a step: {', '.join(done)}")
+    for name, step in chosen(on, asked.parts):
         left_s = asked.minutes * 60 - (time.monotonic() - began_s)
         if steps.is_done(name):
             print(f"{name}: done before", flush=True)
         elif left_s < min(step.limit_s, asked.minutes * 60 - STARTING_S):
             print(f"{name}: not started, {left_s:.0f} s are left", flush=True)
+        elif size_of(folder) > MOST_BYTES:
+            print(f"{name}: not started, the folder is full", flush=True)
         else:
-            begin_s, prints = time.monotonic(), asked.folder / part / f"{step.name}.txt"
-            code = run(step, max(step.limit_s, left_s - GRACE_S) if step.resumes else step.limit_s, prints)
+            begin_s, prints = time.monotonic(), folder / f"{name}.txt"
+            code = run(step, max(step.limit_s, left_s - GRACE_S) if step.limit_s == WHOLE_S else step.limit_s, prints)
             steps.note(name, code, time.monotonic() - begin_s)
             words = prints.read_text(errors="replace").strip().splitlines()
             print(f"{name}: exit {code}, {steps.done[name][1]} s: {words[-1] if words else ''}", flush=True)
-    size = sum(path.stat().st_size for path in asked.folder.rglob("*") if path.is_file())
-    print(f"{size / 2**20:.1f} MiB in {asked.folder}")
+    print(f"{size_of(folder) / 2**20:.1f} MiB in {folder}")
 
 
 if __name__ == "__main__":
