@@ -62,9 +62,9 @@ class LoadedSuite:
     device: schema.Device
     threads: int = 1
     """The number of feeds in flight at once."""
-    pool: ThreadPoolExecutor | None = None
+    pool: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
     """The issue threads. An engine may take long for the first feed of each thread (torch 57 ms on an H200: cuDNN's
-    plans are of a thread), so those of the search issue the window's feeds, too."""
+    plans are of a thread), so each is warm before a window, and those of the search issue the window's feeds, too."""
     batch: int = 1
     rate_per_s: float | None = None
     feeds: protocols.Feeds | None = None
@@ -146,7 +146,6 @@ class AdapterService(AdapterCalls):
         self.adapter: protocols.Adapter = loaded(setup.options)
         self.stack = contextlib.ExitStack()
         self.loaded: dict[str, LoadedSuite] = {}
-        self.feed_threads = ThreadPoolExecutor(messages.MAX_CONCURRENCY)
         self.in_flight: dict[Future[None], int] = {}
         """The concurrency of the runner of each feed that was begun."""
         self.secrets: dict[int, int] = {}
@@ -250,6 +249,12 @@ class AdapterService(AdapterCalls):
             batch_search.prepare(loaded.runner, warm_up)
         self._stage("warming up")
         feed_ns = load_generator.warm_up(loaded.runner, warm_up, limits)
+        if found is None and (loaded.threads > 1 or load_generator.made_ahead(loaded.device, batch)):
+            # a pool begins a thread while the others are busy, as they are with a slow first feed
+            brief = limits.model_copy(update={"warmup_ns": 0})
+            once = functools.partial(load_generator.warm_up, loaded.runner, warm_up, brief)
+            for each in [loaded.pool.submit(once) for _ in range(loaded.threads)]:
+                each.result()
         if scenario == "server" and rate_per_s is None:
             self._stage("searching the highest rate")
             rate_per_s, rate_trials = _highest_rate(loaded, limits, seed)
@@ -376,7 +381,7 @@ class AdapterService(AdapterCalls):
         if concurrency == 1 and not loaded.ahead:
             run()
         else:
-            self.in_flight[self.feed_threads.submit(run)] = concurrency
+            self.in_flight[loaded.pool.submit(run)] = concurrency
         return Later()
 
     def _wait_for_room(self, concurrency: int) -> None:

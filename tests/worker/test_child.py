@@ -53,22 +53,35 @@ def test_two_slots_are_two_feeds_in_flight(inline: None, tmp_path: Path) -> None
     assert (done.issued_ns[1:] < done.yielded_ns[done.ends - 1][:-1]).any()
 
 
-def test_the_threads_of_the_search_issue_the_feeds_of_the_window(
-    inline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("scenario", "batch"), [("offline", None), ("offline", 1), ("mixed", 1)])
+def test_each_thread_that_issues_feeds_of_a_window_is_warm(
+    inline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: Any, batch: int | None
 ) -> None:
-    """torch took 57 ms for the first feed of each new thread on an H200, and each turn of the search began threads."""
-    threads: set[threading.Thread] = set()
-    run = load_generator.FeedLog.run
+    """torch took 57 ms for the first feed of each new thread on an H200: in a search, else before the window."""
+    threads: dict[str, set[threading.Thread]] = {"warm_up": set(), "run": set()}
 
-    def noted(*arguments: Any, **more: Any) -> Any:
-        threads.add(threading.current_thread())
-        return run(*arguments, **more)
+    def note(owner: Any, name: str) -> None:
+        call = getattr(owner, name)
 
-    monkeypatch.setattr(load_generator.FeedLog, "run", noted)
+        def noted(*arguments: Any, **more: Any) -> Any:
+            threads[name].add(threading.current_thread())
+            return call(*arguments, **more)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(load_generator, "warm_up")
+    note(load_generator.FeedLog, "run")
     with worker(tmp_path, "two slots", work_s="0.02") as acme:
         opened(acme)
-        found = measured(acme, tmp_path, scenario="offline", batch=None)
-    assert found.trials and len(threads) == 2
+        if scenario == "mixed":
+            acme.call(AdapterCalls.prepare, 30)(key="a", scenario="mixed", batch=batch, seed=1, limits=LIMITS)
+            acme.call(AdapterCalls.begin, 30)(key="a", pool=1)
+            for serial in range(2):
+                acme.send(AdapterCalls.feed, key="a", serial=serial, nonce=serial)
+            assert {acme.fed(30, Window()).serial for _ in range(2)} == {0, 1}
+        else:
+            assert bool(measured(acme, tmp_path, scenario=scenario, batch=batch).trials) == (batch is None)
+    assert len(threads["run"]) == 2 and (batch is None or threads["run"] <= threads["warm_up"])
 
 
 @pytest.mark.parametrize(("mode", "told"), [("no slots", "concurrency 0"), ("endless slots", "concurrency 1000000000")])
