@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from bench.accelerator import __main__ as accelerator
-from bench.accelerator.__main__ import Step
 
 LISTING: dict[str, Any] = {
     "devices": [
-        {"id": "cpu:0", "kind": "cpu", "precisions": ["bf16", "fp32"]},
-        {"id": "gpu:0", "kind": "gpu", "precisions": ["bf16", "fp16", "fp32"]},
+        {"id": "cpu:0", "kind": "cpu", "precisions": ["bf16", "fp32"], "precisions_by_suite": {}},
+        {"id": "gpu:0", "kind": "gpu", "precisions": ["fp16", "fp32"], "precisions_by_suite": {"llm": ["fp8"]}},
     ],
     "routes": [
         {"device": device, "adapter": adapter}
@@ -25,25 +24,26 @@ LISTING: dict[str, Any] = {
 
 
 def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_adapter_of_both(tmp_path: Path) -> None:
-    on = accelerator.reached(LISTING, None)
-    assert (on.device, on.adapters, on.on_both) == ("gpu:0", ["torch", "inductor"], ["torch"])
-    plan = accelerator.parts(on, tmp_path, "edge")
-    [mix] = plan["mix-2"]
-    assert mix.command[3:] == ("run", "--tier", "edge", "--out", str(tmp_path / "mix-2" / "run"), "--adapter", "torch")
-    assert sum(step.limit_s for step in plan["look"]) <= 60 * accelerator.MOST_MINUTES
+    on = accelerator.reached(LISTING, None, tmp_path, "edge")
+    assert (on.device, on.adapters, on.both) == ("gpu:0", ["torch", "inductor"], "torch")
+    assert (on.precisions["llm"], on.precisions["dlrm"]) == (["fp8"], ["fp16", "fp32"])
+    [(_, mix)] = accelerator.chosen(on, ["mix-2"])
+    out = str(tmp_path / "mix-2" / "run")
+    assert mix.words[3:] == ("run", "--adapter", "torch", "--tier", "edge", "--out", out)
+    Path(out).mkdir(parents=True)
+    (Path(out) / "journal.jsonl").touch()
+    assert mix.words[3:] == ("run", "--resume", out, "--adapter", "torch")
+    assert [name for name, _ in accelerator.chosen(on, ["smoke"])] == ["smoke/torch", "smoke/inductor"]
     with pytest.raises(SystemExit, match="no adapter finds an accelerator"):
-        accelerator.reached({**LISTING, "devices": LISTING["devices"][:1]}, None)
+        accelerator.reached({**LISTING, "devices": LISTING["devices"][:1]}, None, tmp_path, "edge")
 
 
 @pytest.mark.slow
-def test_a_call_skips_what_is_done_and_a_step_that_was_stopped_is_continued(
+def test_a_call_skips_what_is_done_and_stops_what_takes_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def python(code: str) -> tuple[str, ...]:
-        return (sys.executable, "-c", code, "--adapter", "torch")
-
-    steps = [Step("one", python("print('1')"), 5), Step("two", python("raise SystemExit(7)"), 5)]
-    sleeps = Step("long", python("import time; time.sleep(60)"), 1, tmp_path / "run")
+    def python(*codes: str) -> Any:
+        return lambda on: ((f"{n}", (sys.executable, "-c", code)) for n, code in enumerate(codes))
 
     def run(*words: str) -> dict[str, Any]:
         monkeypatch.setattr(sys, "argv", ["accelerator", str(tmp_path), *words])
@@ -52,12 +52,13 @@ def test_a_call_skips_what_is_done_and_a_step_that_was_stopped_is_continued(
         return {name: code for name, (code, _) in done.items()}
 
     (tmp_path / "devices.json").write_text(json.dumps(LISTING))
-    monkeypatch.setattr(accelerator, "parts", lambda *_: {"a": steps, "b": [sleeps]})
-    assert run("a", "b", "--minutes", "0.35") == {"a/one": 0, "a/two": 7, "b/long": accelerator.STOPPED}
-    assert (tmp_path / "a" / "one.txt").read_text() == "1\n"
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "journal.jsonl").touch()
-    assert sleeps.words[3:] == ("run", "--resume", str(tmp_path / "run"), "--adapter", "torch")
+    short, sleeps = python("print('1')", "raise SystemExit(7)"), python("import time; time.sleep(60)")
+    monkeypatch.setattr(accelerator, "PARTS", {"a": (5, short), "b": (1, sleeps)})
+    assert run("a", "b", "--minutes", "0.35") == {"a/0": 0, "a/1": 7, "b/0": accelerator.STOPPED}
+    assert (tmp_path / "a" / "0.txt").read_text() == "1\n"
     capsys.readouterr()
-    run("a/one")
-    assert capsys.readouterr().out.startswith("a/one: done before\n")
+    run("a/0")
+    assert capsys.readouterr().out.startswith("a/0: done before\n")
+    monkeypatch.setattr(accelerator, "MOST_BYTES", 0)
+    run("b")
+    assert capsys.readouterr().out.startswith("b/0: not started, the folder is full\n")

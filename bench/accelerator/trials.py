@@ -19,6 +19,7 @@ import numpy as np
 
 from mixmark.harness.contracts.protocols import Adapter, Feeds, Runner, Use
 from mixmark.harness.contracts.schema import Device
+from mixmark.harness.machine import config as configuration
 from mixmark.harness.plugins import registry
 from mixmark.suites.probe import TIERS
 
@@ -113,7 +114,7 @@ def tf32(adapter: Adapter, device: Device) -> None:
 
 def main() -> None:
     trial, id, name = sys.argv[1:]
-    adapter = registry.find("adapters")[name].load()({})
+    adapter = registry.find("adapters")[name].load()(configuration.load(None).adapter(name).options)
     device = next(each for each in adapter.discover() if each.id == id)
     {"threads": threads, "ceilings": ceilings, "tf32": tf32}[trial](adapter, device)
     print(f"{trial} on {device.name}")
