@@ -12,12 +12,7 @@ from mixmark.harness.contracts.errors import UsageError
 
 PLUGIN = "language-model"
 """The name of the suite in the manifest."""
-ARCHITECTURES: Mapping[str, Mapping[str, bool]] = {
-    "llama": {},
-    "mistral": {},
-    "qwen2": {"biases": True},
-    "qwen3": {"head_norms": True},
-}
+KINDS: Mapping[str, Any] = {"llama": {}, "mistral": {}, "qwen2": {"biases": True}, "qwen3": {"head_norms": True}}
 """The values of `model_type`, each with what its network has beside Llama's."""
 SIZES = {
     "num_hidden_layers": "layers",
@@ -81,16 +76,16 @@ def shape_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """The fields of the LlamaShape that a config describes, and the longest context. Raises UsageError for what is not
     understood, by its name; TypeError, ValueError and ArithmeticError for values that are no numbers."""
     kind = str(config.get("model_type"))
-    if kind not in ARCHITECTURES:
-        raise UsageError(f"config.json is of a model of the type {kind}, not {', '.join(ARCHITECTURES)}", ELSE)
+    if kind not in KINDS:
+        raise UsageError(f"config.json is of a model of the type {kind}, not {', '.join(KINDS)}", ELSE)
     if strange := sorted(config.keys() - SIZES.keys() - ONLY.keys() - OTHERS - WITHOUT_EFFECT):
         raise UsageError(f"config.json has {', '.join(strange)}, which Mixmark does not understand", ELSE)
     needed = (*SIZES, "max_position_embeddings", *(["head_dim"] if kind == "qwen3" else []))
     if lacking := [key for key in needed if not config.get(key)]:
         raise UsageError(f"config.json lacks {', '.join(lacking)}", "add what the model was made with")
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    kinds = [rope.pop(key, None) for key in ("rope_type", "type")]
-    scaling = next(filter(None, kinds), "default")
+    named = [rope.pop(key, None) for key in ("rope_type", "type")]
+    scaling = next(filter(None, named), "default")
     theta = float(rope.pop("rope_theta", None) or config.get("rope_theta", 10_000.0))
     given = {key: config.get(key, only) for key, only in ONLY.items()}
     if other := [f"{key} = {value}" for key, value in given.items() if value != ONLY[key]]:
@@ -103,7 +98,7 @@ def shape_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         raise ValueError(", ".join(f"{name} {value}" for name, value in shape.items()))
     shape |= {"tied": bool(config.get("tie_word_embeddings")), "epsilon": float(config.get("rms_norm_eps", 1e-6))}
     shape |= {"rope_theta": theta, "rope_factor": 1.0, **(EVERY_FREQUENCY if scaling == "linear" else {})}
-    shape |= {**{field: float(rope[key]) for key, field in ROPE[scaling].items()}, **ARCHITECTURES[kind]}
+    shape |= {**{field: float(rope[key]) for key, field in ROPE[scaling].items()}, **KINDS[kind]}
     windows = kind == "mistral" or config.get("use_sliding_window")
     longest = [config.get("max_position_embeddings"), config.get("sliding_window") if windows else None]
     return shape, min(int(each) for each in longest if each)
