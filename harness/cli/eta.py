@@ -28,8 +28,10 @@ class Eta:
         """header: of a new run, or of one that is resumed. metered: whether meters read the idle machine around each
         phase."""
         self.run, self._metered = Outlook(header, presets.of(header.preset, header.tier)), metered
+        self._shares: dict[tuple[str, str], Sequence[Share]] = {}
         self._seconds: dict[tuple[str, str], float] = {}  # by ("phase", its name) or ("audit", the key of its record)
         self._done: set[tuple[str, str]] = set()
+        self._machines = sum(group.count for group in header.groups)
         if not header.records:
             self._seconds |= {("before", each.name): each.before_s(header, metered) for each in experiments.of(header)}
         self._expect(header.phases)
@@ -39,12 +41,22 @@ class Eta:
     @property
     def total_s(self) -> float:
         idle_s = self.run.preset.idle_s
-        unplanned_s = sum(self._phase_s(shares, idle_s) + sum(map(_audit_s, shares)) for shares in to_come(self.run))
-        return sum(self._seconds.values()) + unplanned_s
+        unplanned_s = sum(
+            self._phase_s(shares, idle_s) / self._abreast(shares) + sum(map(_audit_s, shares))
+            for shares in to_come(self.run)
+        )
+        return sum(map(self._of_run_s, self._seconds)) + unplanned_s
 
     @property
     def done_s(self) -> float:
-        return sum(self._seconds[step] for step in self._done)
+        return sum(map(self._of_run_s, self._done))
+
+    def _of_run_s(self, step: tuple[str, str]) -> float:
+        """The part of the run's seconds that a step takes: machines measure phases of one device side by side."""
+        return self._seconds[step] / self._abreast(self._shares.get(step, ()))
+
+    def _abreast(self, shares: Sequence[Share]) -> int:
+        return self._machines if len(shares) == 1 and shares[0].scenario != "mixed" else 1
 
     def seconds(self, kind: str, name: str) -> float:
         """The expected seconds of a phase ("phase", its name) or an audit ("audit", the key of its record)."""
@@ -68,6 +80,7 @@ class Eta:
         for phase in phases:
             idle_s = stage_of(phase).idle_s(phase, self.run)
             self._seconds["phase", phase.name] = self._phase_s(phase.shares, idle_s)
+            self._shares["phase", phase.name] = phase.shares
             self._seconds |= {("audit", share.key): _audit_s(share) for share in phase.shares}
 
     def record(self, record: Record) -> None:

@@ -149,14 +149,17 @@ class Benchmark:
 
     def _measure_planned(self) -> None:
         """Measures the phases without a record."""
-        for phase in self.result.phases:
-            if not any(record.phase == phase.name for record in self.result.records):
-                idle_s = stage_of(phase).idle_s(phase, Outlook(self.result, self._preset))
-                request = PhaseRequest(phase, idle_s, self.result.mix, self.result.devices)
-                for facts in self._executor.measure(request, self._observe):
-                    for found in facts.found:
-                        self._find(found, phase.experiment or "")
-                    self._add_all(facts)
+        measured = {record.phase for record in self.result.records}
+        for phases in self._executor.rounds([each for each in self.result.phases if each.name not in measured]):
+            outlook = Outlook(self.result, self._preset)
+            requests = [
+                PhaseRequest(phase, stage_of(phase).idle_s(phase, outlook), self.result.mix, self.result.devices)
+                for phase in phases
+            ]
+            for facts in self._executor.measure(requests, self._observe):
+                for found in facts.found:
+                    self._find(found, phases[0].experiment or "")
+                self._add_all(facts)
 
     def _audit(self) -> None:
         """Draws and compares the outputs that were kept, while no plugin runs."""

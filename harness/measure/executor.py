@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Concatenate, Protocol
 
@@ -89,10 +89,13 @@ class Executor(Protocol):
     def hosts(self) -> HostCalls | None:
         """None: this machine alone is measured."""
 
-    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
-        """Measures a phase. Yields all its records at once as soon as it is over, since the idle reading that follows
-        may be interrupted, and then the readings of the meters, if there are any. On KeyboardInterrupt, which passes
-        through, the workers are gone."""
+    def rounds(self, phases: Sequence[Phase]) -> Iterable[Sequence[Phase]]:
+        """The phases in the order to measure them. Those of a round share no silicon and go on at the same time."""
+
+    def measure(self, requests: Sequence[PhaseRequest], notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
+        """Measures the phases of a round. Yields all records at once as soon as it is over, since the idle reading that
+        follows may be interrupted, and then the readings of the meters, if there are any. On KeyboardInterrupt, which
+        passes through, the workers are gone."""
 
     def end_plugins(self) -> None:
         """Ends the processes of all plugins until the next phase, so that none runs while outputs are drawn."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mixmark.harness.contracts.errors import MixmarkError
-from mixmark.harness.contracts.schema import HOST_POOL, Device, Share
+from mixmark.harness.contracts.schema import HOST_POOL, Device, Phase, Share
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import executor, experiments, mixed, solo
 from mixmark.harness.measure.experiments import Attendant
@@ -40,9 +40,13 @@ class LocalExecutor:
     def hosts(self) -> None:
         return None
 
+    def rounds(self, phases: Sequence[Phase]) -> Iterator[Sequence[Phase]]:
+        return ((phase,) for phase in phases)
+
     def measure(
-        self, request: executor.PhaseRequest, notify: Callable[[executor.PhaseEvent], None]
+        self, requests: Sequence[executor.PhaseRequest], notify: Callable[[executor.PhaseEvent], None]
     ) -> Iterator[executor.PhaseFacts]:
+        [request] = requests
         self.meters.begin()
         self.meters.rest(request.idle_s)
         notify(executor.PhaseStarted(request.phase))

@@ -375,3 +375,11 @@ def test_where_no_cursor_moves_there_are_only_lines_and_more_if_a_phase_is_long(
         player.play()
     assert player.lines == ["mixmark: this run takes about 9 minutes", *LINES]
     assert max(map(len, player.lines)) <= 80
+
+
+def test_hosts_that_measure_side_by_side_take_the_time_of_one() -> None:
+    one = header()
+    two = one.model_copy(update={"hosts": (schema.Hosts(names=("a", "b"), system=system()),)})
+    eta = Eta(one, False)
+    alone_s = sum(eta.seconds("phase", phase.name) for phase in one.phases)
+    assert eta.total_s - Eta(two, False).total_s == pytest.approx(alone_s / 2)

@@ -6,6 +6,7 @@ import itertools
 import json
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,10 @@ def test_ctrl_c_after_the_score_keeps_it_and_resume_adds_the_rest(
 ) -> None:
     alone = LocalExecutor.measure
 
-    def interrupted(self: LocalExecutor, request: PhaseRequest, notify: Any) -> Any:
-        if request.phase.purpose == "solo":
+    def interrupted(self: LocalExecutor, requests: Sequence[PhaseRequest], notify: Any) -> Any:
+        if requests[0].phase.purpose == "solo":
             raise KeyboardInterrupt
-        return alone(self, request, notify)
+        return alone(self, requests, notify)
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalExecutor, "measure", interrupted)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Completions, Conditions, Device, Record, Result
+from mixmark.harness.contracts.schema import Completions, Conditions, Device, Phase, Record, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import words
 from mixmark.harness.measure.audit import CPU, Auditor, pending
@@ -42,7 +42,11 @@ class Desk:
         self.dies_at = 0
         """The phase, counted from 1, that is ended while it runs; 0: none."""
 
-    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
+    def rounds(self, phases: Sequence[Phase]) -> Iterator[Sequence[Phase]]:
+        return ([phase] for phase in phases)
+
+    def measure(self, requests: Sequence[PhaseRequest], notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
+        [request] = requests
         self.measured.append(request.phase.name)
         notify(WindowOpens(request.phase))
         if self.dies_at == len(self.measured):

@@ -41,7 +41,7 @@ TIMEOUT_S = 600.0
 def mixes_per_hour(executor: Executor, phase: Phase, before: Result) -> float:
     """Measures a phase of the mix. All units that were finished in the window count, audited or not."""
     records: list[Record] = []
-    for facts in executor.measure(PhaseRequest(phase, 0, before.mix, before.devices), lambda event: None):
+    for facts in executor.measure([PhaseRequest(phase, 0, before.mix, before.devices)], lambda event: None):
         records += facts.records
     failed = [str(record.error) for record in records if record.error]
     if failed:

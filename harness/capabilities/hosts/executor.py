@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from mixmark.harness.contracts.schema import (
     Domain,
     Failure,
     Metering,
+    Phase,
     Record,
     Share,
 )
@@ -85,20 +87,32 @@ class Cluster:
                     found[on(name, pool)] = size // (len(self.neighbours[name]) if pool == HOST_POOL else 1)
         return found
 
-    def measure(self, request: PhaseRequest, notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
-        hosts = tuple(dict.fromkeys(host_of(task.device) for task in request.phase.tasks))
+    def rounds(self, phases: Sequence[Phase]) -> Iterator[Sequence[Phase]]:
+        """Those of one device in their order on each machine, and one of each machine at a time."""
+        for alone, several in itertools.groupby(phases, lambda phase: phase.placement is not None):
+            machines: dict[str, list[Phase]] = {}
+            for phase in several:
+                machine = "" if alone else self.neighbours[host_of(phase.tasks[0].device)][0]
+                machines.setdefault(machine, []).append(phase)
+            for abreast in itertools.zip_longest(*machines.values()):
+                yield [phase for phase in abreast if phase]
+
+    def measure(self, requests: Sequence[PhaseRequest], notify: Callable[[PhaseEvent], None]) -> Iterator[PhaseFacts]:
+        request_of = {host_of(task.device): request for request in requests for task in request.phase.tasks}
+        idle_s = max(request.idle_s for request in requests)
         self.hosts.begin_phase()
         self.hosts.burst()
-        self._measure_idle(request.idle_s, begins=True)
-        notify(PhaseStarted(request.phase))
-        on_hosts = {name: _HostPhase(name, request, notify) for name in hosts}
-        on_all = _PhaseOnHosts(self.hosts, request, on_hosts, notify)
+        self._measure_idle(idle_s, begins=True)
+        for request in requests:
+            notify(PhaseStarted(request.phase))
+        on_hosts = {name: _HostPhase(name, request, notify) for name, request in request_of.items()}
+        on_all = _PhaseOnHosts(self.hosts, requests, on_hosts, notify)
         replies = on_all.run()
         self.hosts.burst()
-        clock_of = self._fit_clocks({*hosts, *self.hosts.present})
+        clock_of = self._fit_clocks({*request_of, *self.hosts.present})
         records: list[Record] = []
         connections: list[Connection] = []
-        for name in hosts:
+        for name, request in request_of.items():
             reply = replies[name]
             if isinstance(reply, messages.PhaseMeasured) and name in clock_of:
                 try:
@@ -119,8 +133,12 @@ class Cluster:
             why = reply if isinstance(reply, str) else "its clock is not known, or it jumped"
             records += [self._lost(request, share, why) for share in request.phase.shares if _is_of(name, share)]
         yield PhaseFacts(records, connections)
-        self._measure_idle(request.idle_s, begins=False)
-        yield PhaseFacts(metering=self._read_meters(request.phase.name, clock_of))
+        self._measure_idle(idle_s, begins=False)
+        for request in requests:
+            phase = request.phase
+            hosts = self.neighbours if phase.placement else self.neighbours[host_of(phase.tasks[0].device)]
+            own = {name: clock_of[name] for name in hosts if name in clock_of}
+            yield PhaseFacts(metering=self._read_meters(phase.name, own))
 
     def _fit_clocks(self, hosts: Iterable[str]) -> dict[str, Clock]:
         """The clocks of the hosts that are known."""
@@ -164,7 +182,7 @@ class Cluster:
         return draft.record({})
 
     def _read_meters(self, phase: str, clock_of: Mapping[str, Clock]) -> Metering | None:
-        """The samples of the meters of all hosts. A host whose samples cannot be used is lost."""
+        """The samples of the meters of these hosts. A host whose samples cannot be used is lost."""
         if not self.metered:
             return None
         known = [name for name in self.hosts.present if name in clock_of]
@@ -225,10 +243,10 @@ class _HostPhase(PhaseReports):
 
 @dataclass
 class _PhaseOnHosts:
-    """A phase while its hosts measure it."""
+    """The phases of a round while their hosts measure them. A mixed phase is alone in its round."""
 
     agents: Agents
-    request: PhaseRequest
+    requests: Sequence[PhaseRequest]
     hosts: Mapping[str, _HostPhase]
     notify: Callable[[PhaseEvent], None]
     coordinator: Coordinator | None = None
@@ -243,6 +261,10 @@ class _PhaseOnHosts:
     """Whether the end of a mixed phase is known."""
 
     @property
+    def request(self) -> PhaseRequest:
+        return self.requests[0]
+
+    @property
     def measuring(self) -> list[_HostPhase]:
         """The hosts that have neither replied nor are lost."""
         return [host for host in self.hosts.values() if host.reply is None]
@@ -251,11 +273,12 @@ class _PhaseOnHosts:
         """Returns by host the reply or why there is none, when no host measures any more."""
         request, placement = self.request, self.request.phase.placement
         if placement is None:
-            self.notify(WindowOpens(request.phase))
-        for name in self.hosts:
+            for each in self.requests:
+                self.notify(WindowOpens(each.phase))
+        for name, own in self.hosts.items():
             self.agents[name].send(
                 AgentCalls.measure_phase,
-                phase=names.phase_of(name, request.phase),
+                phase=names.phase_of(name, own.request.phase),
                 service=dict(request.mix.limits) if request.mix and placement else {},
             )
         while self.measuring:

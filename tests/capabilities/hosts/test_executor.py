@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +51,7 @@ def measured(
 ) -> tuple[dict[str, Record], list[Connection]]:
     """The records by their hosts' names and suites, and the connections."""
     devices = [device(task.device) for task in phase.tasks]
-    facts, meters = cluster.measure(PhaseRequest(phase, 0, MIX, devices), notify)
+    facts, meters = cluster.measure([PhaseRequest(phase, 0, MIX, devices)], notify)
     assert meters.metering is None
     return {f"{each.route.device} {each.route.suite}": each for each in facts.records}, [*facts.connections]
 
@@ -374,14 +375,45 @@ class Metered(StandIn):
         return messages.MeterSamples(metering=metering.model_dump(mode="json"), sha256=sha256)
 
 
+def test_hosts_measure_side_by_side_and_neighbours_in_turn(tmp_path: Path) -> None:
+    met = threading.Barrier(2, timeout=30)
+
+    class Meeting(StandIn):
+        """It ends its phase when another host is in one."""
+
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
+            met.wait()
+            return super().measure(phase)
+
+    phases = [solo(f"solo{number}", f"{host}/npu:a") for number, host in enumerate(("left", "left", "beside", "right"))]
+    mix = mixed("left", "right")
+    with led(tmp_path, left=Meeting(), right=Meeting(), beside=StandIn()) as apart:
+        machine = ["left", "beside"]
+        cluster = dataclasses.replace(apart, neighbours={"left": machine, "beside": machine, "right": ["right"]})
+        rounds = [*cluster.rounds([*phases, mix, mix, phases[0]])]
+        assert [[phase.name[-1] for phase in each] for each in rounds] == [
+            ["0", "3"],
+            ["1"],
+            ["2"],
+            ["1"],
+            ["1"],
+            ["0"],
+        ]
+        facts, *_ = cluster.measure([PhaseRequest(each, 0, None, ()) for each in rounds[0]], lambda event: None)
+    assert [(each.phase, each.route.host, each.error) for each in facts.records] == [
+        ("solo0", "left", None),
+        ("solo3", "right", None),
+    ]
+
+
 def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host(tmp_path: Path) -> None:
     begin_ns = clock.now_ns()
     with led(tmp_path, left=Metered(), right=Metered(phase="solo9")) as cluster:
         domain = PACKAGE.model_copy(update={"id": "left/rapl:0", "covers": ("left/npu:a",)})
-        order = PhaseRequest(solo("solo1", "left/npu:a"), 0.01, None, ())
-        _, meters = dataclasses.replace(cluster, domains=(domain,)).measure(order, lambda event: None)
+        requests = [PhaseRequest(solo(f"solo{host}", f"{host}/npu:a"), 0.01, None, ()) for host in ("left", "right")]
+        _, meters, none = dataclasses.replace(cluster, domains=(domain,)).measure(requests, lambda event: None)
         metering = meters.metering
-        assert metering is not None and metering.samples.keys() == {"left/rapl:0"}
+        assert metering is not None and metering.samples.keys() == {"left/rapl:0"} and none.metering is None
         assert begin_ns - 100_000_000 < metering.samples["left/rapl:0"].before_ns[0] < clock.now_ns()
         assert cluster.hosts.present == ["left"]
         reason = "the samples of its meters cannot be used: the samples of solo9 were not requested"
