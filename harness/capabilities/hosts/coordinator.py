@@ -1,10 +1,10 @@
 """Divides one mix over many hosts: each host dispatches its own devices, and only sums cross the network. Pure.
 
-The coordinator plans over all devices of all hosts. It grants each host its part of a mix, as the plan gives that part
-to the host's devices, and a credit: the units of each suite that the host may hand out to its devices. The host's own
-dispatcher keeps the suites in the proportion of that part. Every few seconds each host reports its finished units and
-the speed of its devices, and gets a new grant. A host without a new grant uses up its credit and waits, so a lost
-connection costs the work of one host and never the balance of the mix.
+The coordinator plans over the devices of all hosts, like hosts at once. It grants each host its part of a mix, as the
+plan gives that part to the host's devices, and a credit: the units of each suite that the host may hand out to its
+devices. The host's own dispatcher keeps the suites in the proportion of that part. Every few seconds each host reports
+its finished units and the speed of its devices, and gets a new grant. A host without a new grant uses up its credit and
+waits, so a lost connection costs the work of one host and never the balance of the mix.
 
 Neither the traffic nor the coordinator's work grows with the number of feeds.
 """
@@ -22,8 +22,7 @@ from mixmark.harness.plan.placement import Planner
 
 EVERY_S = 2.0  # how often hosts report their progress
 AHEAD_S = 6.0  # the work of a credit: a host that misses two grants does not wait
-REPLAN_S = 5.0  # the least time between two plans …
-REPLAN_PAIR_S = 0.001  # … and the time to add for each pair of a suite and a device, because planning takes longer
+REPLAN_S = 5.0  # the least time between two plans
 
 
 class Coordinator:
@@ -101,7 +100,7 @@ class Coordinator:
 
     def grants(self, now_s: float) -> Mapping[str, Grant]:
         """The next grant of each host. now_s: seconds since the phase began."""
-        if now_s - self._planned_s >= REPLAN_S + REPLAN_PAIR_S * len(self._solo) and self._has_changed():
+        if now_s - self._planned_s >= REPLAN_S and self._has_changed():
             self._replan(now_s)
         ahead = AHEAD_S * self._placement.mixes_per_s
         progress = {

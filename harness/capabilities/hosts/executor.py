@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mixmark.harness.capabilities.hosts import clocks, messages, names
 from mixmark.harness.capabilities.hosts.agents import TICK_S, Agents, Received, reason
+from mixmark.harness.capabilities.hosts.classes import by_classes
 from mixmark.harness.capabilities.hosts.coordinator import AHEAD_S, EVERY_S, Coordinator
 from mixmark.harness.capabilities.hosts.dispatcher import Grant, Tally
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, PhaseReports
@@ -41,7 +42,6 @@ from mixmark.harness.measure.executor import (
 )
 from mixmark.harness.measure.mixed import LoadedSuites, MixSnapshot
 from mixmark.harness.measure.record_draft import RecordDraft
-from mixmark.harness.plan.placement import replanner
 from mixmark.harness.plugins.calls import MAX_REASON
 from mixmark.harness.record import store
 from mixmark.harness.resources import clock
@@ -338,7 +338,7 @@ class _PhaseOnHosts:
         request, placement = self.request, self.request.phase.placement
         assert request.mix is not None and placement is not None  # it is a mixed phase
         loaded = _joined([host.ready for host in self.measuring if host.ready])
-        plan = replanner(placement, request.devices)
+        plan = by_classes(placement, request.devices)
         try:
             chosen = mixed.planned(placement, loaded, request.mix.units, plan)
             chosen = chosen.model_copy(update={"rates": loaded.rates})

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
+from mixmark.harness.capabilities.hosts import classes
+from mixmark.harness.capabilities.hosts.classes import by_classes
 from mixmark.harness.capabilities.hosts.coordinator import AHEAD_S
 from mixmark.harness.capabilities.hosts.dispatcher import Tally
+from mixmark.harness.contracts.device_ids import local
+from mixmark.harness.contracts.schema import Device, Rate
 from mixmark.harness.measure.dispatch import Pair
-from mixmark.harness.plan.placement import place
+from mixmark.harness.plan.bound import verify
+from mixmark.harness.plan.placement import Objective, Power, place
 from tests.capabilities.hosts.simulated import Cluster, drawn, host, many
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, device, solo
 
@@ -92,3 +98,40 @@ def test_a_host_that_is_ahead_waits_for_the_others() -> None:
         done = cluster.coordinator.units
         assert done["b"] == pytest.approx(seconds / 10, abs=2)
         assert done["b"] + 2 <= done["a"] <= done["b"] + 4 + AHEAD_S, "two feeds at each device, and the credit"
+
+
+def on_hosts(hosts: int, seed: int, apart: float) -> tuple[dict[str, float], list[Rate], list[Device]]:
+    """Like hosts of two kinds, one of which has an accelerator, in turn. apart: the deviation of a rate's logarithm."""
+    draw = random.Random(seed)
+    mix_units = {f"s{suite}": draw.uniform(1, 9) for suite in range(3)}
+    mean = {(suite, kind): draw.lognormvariate(0, 1) for suite in mix_units for kind in ("cpu:0", "gpu:0")}
+    ids = [f"h{host}/{kind}" for host in range(hosts) for kind in ("cpu:0", "gpu:0")[: 1 + host % 2]]
+    known = {(suite, id): mean[suite, local(id)] * draw.lognormvariate(0, apart) for id in ids for suite in mix_units}
+    return mix_units, solo(known, dict.fromkeys(known, 100.0)), list(map(device, ids))
+
+
+@pytest.mark.parametrize("host_fraction", [0.0, 0.1])
+@pytest.mark.parametrize("objective", ["throughput", "efficiency"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hosts_of_equal_rates_are_planned_as_one_and_no_worse(
+    seed: int, objective: Objective, host_fraction: float
+) -> None:
+    mix_units, rates, devices = on_hosts(9, seed, 0.0)
+    power = Power({each.id: 40.0 for each in devices}, 90.0)
+    every = place(mix_units, rates, devices, objective, host_fraction=host_fraction, power=power)
+    found = by_classes(every, devices)(mix_units, rates)
+    assert found.bound_per_s == pytest.approx(every.bound_per_s) and found.watts is not None and every.watts is not None
+    assert verify(found, mix_units, devices) == ()
+    better = every.mixes_per_s if objective == "throughput" else every.mixes_per_s / every.watts
+    reached = found.mixes_per_s if objective == "throughput" else found.mixes_per_s / found.watts
+    assert reached >= better * (0.95 if host_fraction else 1 - 1e-6), "threads take whole fractions of a processor"
+
+
+def test_hosts_of_unlike_rates_are_joined_if_there_are_many_and_little_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    mix_units, rates, devices = on_hosts(60, 1, 0.1)
+    every = place(mix_units, rates, devices)
+    assert by_classes(every, devices)(mix_units, rates).mixes_per_s == pytest.approx(every.mixes_per_s)
+    monkeypatch.setattr(classes, "MOST_PAIRS", 60)
+    joined = by_classes(every, devices)(mix_units, rates)
+    assert 0.95 * every.mixes_per_s < joined.mixes_per_s < 0.9999 * every.mixes_per_s
+    assert joined.fractions.keys() == mix_units.keys() and len(joined.rates) == len(rates)
