@@ -16,7 +16,7 @@ from mixmark.harness.contracts.text import unnamed
 from mixmark.harness.judge.rules.integrity import LARGEST_CACHE_BYTES
 from mixmark.harness.machine import setup
 from mixmark.harness.machine.config import AdapterConfig, Config
-from mixmark.harness.machine.setup import Equipment, Suites
+from mixmark.harness.machine.setup import Suites
 from mixmark.harness.measure.request import RunRequest
 from mixmark.harness.measure.run import prepare
 from mixmark.harness.plan.phases import Target, Workload, solo
@@ -25,6 +25,7 @@ from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import processor
 from tests.fakes.checkpoints import write_checkpoint
+from tests.measure.test_cheats import equipment
 
 
 def test_what_a_result_tells_of_the_command_line_holds_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,19 +53,16 @@ def test_the_probe_of_a_built_in_adapter_runs_beside_no_other_package(
     started: list[tuple[object, ...]] = []
     monkeypatch.setattr(setup, "Worker", lambda *given: started.append(given))
     device = Device(id="cpu:0", kind="cpu", memory_pool="host", precisions=("fp32",))
-    equipment = Equipment(
+    equipped = replace(
+        equipment({}),
         adapters={"torch": Plugin("adapters", "torch", spec, "")},
         suites=registry.find("suites"),
-        suite_options={},
-        units={},
         devices={("cpu:0", "torch"): device},
         config=Config(adapters={"torch": AdapterConfig(python=python)}),
-        seed=None,
-        timeout_s=1,
     )
     route = Route(suite=suite, tier="smoke", suite_version="1", device="cpu:0", adapter="torch", precision="fp32")
     for own_models in (False, True):
-        replace(equipment, own_models=own_models).worker(route, tmp_path / "scratch", tmp_path / "log")
+        replace(equipped, own_models=own_models).worker(route, tmp_path / "scratch", tmp_path / "log")
     assert [given[6] is not None for given in started] == [witness, witness]
     assert [given[7] for given in started] == [{}, {"MIXMARK_CACHE": str(tmp_path / "models")}]
 

@@ -174,10 +174,8 @@ except ResultError as error:
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="no file size limit on this system")
 @pytest.mark.parametrize("full", ["raw", "journal"])
 def test_a_disk_that_fills_up_loses_nothing_that_was_written(tmp_path: Path, full: str) -> None:
-    third, fourth = (
-        at(2, record("c", "llm", "token", closed_loop([[5]]))),
-        record("d", "llm", "token", closed_loop([[5]])),
-    )
+    third, fourth = (record(key, "llm", "token", closed_loop([[5]])) for key in "cd")
+    third = at(2, third)
     whole = small()
     planned = (*whole.phases, phase(third), phase(fourth))
     written(tmp_path, whole.model_copy(update={"phases": planned}))

@@ -37,9 +37,8 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
         assert handed["serials"].tolist() == list(range(len(done)))
         assert handed["outputs"].shape == (len(done), answer.batch)
     tried = [trial.batch for trial in answer.trials]
-    assert (
-        tried[0] == 1 and answer.batch in tried
-    )  # how far the search comes depends on the machine: test_load_generator
+    # how far the search comes depends on the machine: test_load_generator
+    assert tried[0] == 1 and answer.batch in tried
     assert stages[:4] == ["preparing a batch size", "searching the best batch"] * 2
     assert stages[-1] == "warming up"  # and in the window the worker says nothing
     assert acme.peak_pss_bytes > 1 << 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,14 +59,17 @@ def test_an_audit_has_its_time_for_each_feed(tmp_path: Path) -> None:
     with worker(tmp_path, work_s="0.5") as acme:
         opened(acme)
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        given: dict[str, Any] = {
+            "batch": 1,
+            "pool": 0,
+            "seeds": dict.fromkeys(range(6), 7),
+            "outputs": str(file),
+            "sha256": sha256,
+        }
         compare = acme.call(AdapterCalls.compare_outputs, 2, per_stage=True)
-        assert (
-            compare(key="a", batch=1, pool=0, seeds=dict.fromkeys(range(6), 7), outputs=str(file), sha256=sha256).values
-            == (0.0,) * 6
-        )
-        compare = acme.call(AdapterCalls.compare_outputs, 2)
+        assert compare(key="a", **given).values == (0.0,) * 6
         with pytest.raises(WorkerFailed, match="no reply within 2 s while auditing"):
-            compare(key="a", batch=1, pool=0, seeds=dict.fromkeys(range(6), 7), outputs=str(file), sha256=sha256)
+            acme.call(AdapterCalls.compare_outputs, 2)(key="a", **given)
 
 
 @pytest.mark.parametrize(("given", "threads"), [(None, "1"), ("7", "7")])

@@ -31,15 +31,11 @@ PREPARED = messages.Prepared(
 ABSENT = Absent(kind="meter", name="probe 2", reason="not plugged in")
 FED = messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff", carried_ns=5)
 COMPARED = messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"})
+GIVEN = {"batch": 1, "pool": 2, "seeds": {0: 1, 7: 2**62}, "outputs": "a", "sha256": "12ab"}
 EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (AdapterCalls, AdapterCalls.prepare, {"scenario": "offline", "batch": None, "seed": 2**62}, PREPARED),
     (AdapterCalls, AdapterCalls.feed, {"serial": 0, "nonce": 1, "take": "a.npy", "give": ""}, FED),
-    (
-        AdapterCalls,
-        AdapterCalls.compare_outputs,
-        {"batch": 1, "pool": 2, "seeds": {0: 1, 7: 2**62}, "outputs": "a", "sha256": "12ab"},
-        COMPARED,
-    ),
+    (AdapterCalls, AdapterCalls.compare_outputs, GIVEN, COMPARED),
     (MeterCalls, MeterCalls.domains, {"devices": (DEVICE,)}, (PLUG, ABSENT)),
     (MeterCalls, MeterCalls.read, {"domain": PLUG}, (Sample(0.1 + 0.2), Sample(1e-300, 2**60))),
     (ParentCalls, ParentCalls.outputs_full, {"done": 3, "commitment": "12ab"}, 2**62),

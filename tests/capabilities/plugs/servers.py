@@ -52,7 +52,7 @@ class PlugServer(ThreadingHTTPServer):
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Answers)
         self.kind, self.power_w, self.counter_j = kind, power_w, counter_j
-        self.mangled: Callable[[_Answers, bytes], bytes | None] = lambda request, body: body
+        self.mangled: Callable[[_Answers, bytes], bytes] = lambda request, body: body
         self.needs = ""
         self.redirects = 302
         self.tree: dict[str, Any] | None = None
@@ -74,24 +74,12 @@ class PlugServer(ThreadingHTTPServer):
         watts, joules = self.power_w(), self.counter_j()
         status = {"StatusSNS": {"Time": "t", "ENERGY": {"Total": round(joules / 3.6e6, 3), "Power": round(watts)}}}
         entity = {"state": str(round(watts, 1)), "attributes": {"unit_of_measurement": "W"}}
+        energies = {"aenergy": {"total": round(joules / 3600, 3), "by_minute": [0.0]}, "ret_aenergy": {"total": 1.0}}
+        switch = {"id": 0, "apower": round(watts, 1), **energies}
+        meter = {"power": round(watts, 2), "is_valid": True, "total": int(joules / 60)}
         replies: dict[str, dict[str, Any]] = {
-            "shelly": {
-                "/rpc/Shelly.GetStatus": {
-                    "sys": {"uptime": 9},
-                    "switch:0": {
-                        "id": 0,
-                        "apower": round(watts, 1),
-                        "aenergy": {"total": round(joules / 3600, 3), "by_minute": [0.0]},
-                        "ret_aenergy": {"total": 1.0},
-                    },
-                }
-            },
-            "shelly1": {
-                "/status": {
-                    "meters": [{"power": round(watts, 2), "is_valid": True, "total": int(joules / 60)}],
-                    "uptime": 9,
-                }
-            },
+            "shelly": {"/rpc/Shelly.GetStatus": {"sys": {"uptime": 9}, "switch:0": switch}},
+            "shelly1": {"/status": {"meters": [meter], "uptime": 9}},
             "tasmota": {"/cm": status},
             "homeassistant": {"/api/states/sensor.plug": entity},
             "json": {"/status": {"readings": [{"watts": watts}], "total": joules / 3.6e6}},
@@ -134,12 +122,11 @@ class _Answers(BaseHTTPRequestHandler):
             return
         body = found.encode() if isinstance(found, str) else found
         body = body if isinstance(body, bytes) else json.dumps(found).encode()
-        body_or_done = self.server.mangled(self, body)
-        if body_or_done is not None:
-            self.send_response(200)
-            self.end_headers()
-            with suppress(OSError):  # the meter may be gone
-                self.wfile.write(body_or_done)
+        body = self.server.mangled(self, body)
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):  # the meter may be gone
+            self.wfile.write(body)
 
     def turn_away(self, status: int, header: str, value: str) -> None:
         self.send_response(status)

@@ -100,7 +100,7 @@ def test_a_section_that_does_not_fit_is_refused(options: dict[str, str], says: s
         Plug(options, {})
 
 
-def test_another_plugs_json_is_named() -> None:
+def test_another_plugs_json_and_replies_that_are_none_are_named() -> None:
     with served("tasmota") as server:
         assert "404 for /rpc/Shelly.GetStatus and /status" in refusal(server, kind="shelly")
     with served("json") as server:
@@ -108,10 +108,6 @@ def test_another_plugs_json_is_named() -> None:
         assert said.endswith("'readings.0.watts', 'total'")
         server.mangled = lambda request, body: b'{"readings": [{"watts": NaN}]}'
         assert "no number" in refusal(server)
-
-
-def test_replies_that_are_none_are_named() -> None:
-    with served("json") as server:
         server.mangled = lambda request, body: b"<!doctype html><title>login</title>"
         assert "wants a login" in refusal(server)
         server.needs = "Basic never"
