@@ -28,6 +28,7 @@ from mixmark.harness.cli.printing import plugins_print_to_stderr
 from mixmark.harness.cli.show import VERBOSE, form_of, print_end, with_next, write_page
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.text import plain
+from mixmark.harness.plan import mixes
 from mixmark.harness.plan.presets import PRESETS
 from mixmark.harness.plugins.manifest import OPTIONS
 from mixmark.harness.plugins.options import chosen_machines, of_machines
@@ -49,21 +50,21 @@ SECTIONS = {
 }
 """The options of `mixmark run`, in the sections of its help: first what most runs need. Options of experiments have a
 section of their own, the last."""
-WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "split_cpu", "weights"})
+WHEN_RESUMED = frozenset({"resume", "devices", "adapters", "suites", "mix", "split_cpu", "weights"})
 WHEN_RESUMED |= {"config", "timeout_s", "wait_idle_s", "verbose", "as_json"}
 WHEN_RESUMED |= {option.name for option in of_machines()}
-"""The options that may be given with --resume: where the machines, devices and checkpoints are, how long to wait, and
-what to print. The run that is resumed keeps all others."""
+"""The options that may be given with --resume: where the machines, devices, suites and checkpoints are, how long to
+wait, and what to print. The run that is resumed keeps all others."""
 
 
 def _sections(given: dict[str, Any]) -> dict[str, Mapping[str, str]]:
-    """The sections of suites that the options of a command stand for, by the `sections` of the options' module. These
-    options are removed from the others."""
+    """The sections of suites that the options of a command and the models of its mix stand for, by the `sections` of
+    the options' module. These options are removed from the others."""
     found: dict[str, Mapping[str, str]] = {}
+    tables, folder = mixes.models(given["mix"]), Path(given["mix"] or "").parent
     for name, own in of_plugins("models").items():
         values = {option.name: given.pop(option.name) for option in own if option.name}
-        if any(values.values()):
-            found |= resolve_name(OPTIONS[name].partition(":")[0]).sections(values)
+        found |= resolve_name(OPTIONS[name].partition(":")[0]).sections(values, tables, folder)
     return found
 
 

@@ -26,6 +26,7 @@ from mixmark.harness.measure.metering import Meters, metered
 from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
 from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
+from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.options import options
 from mixmark.harness.record import store
 from mixmark.harness.worker.handle import Worker
@@ -47,6 +48,8 @@ def prepare(request: RunRequest, clean: Worker | None = None, stack: ExitStack |
     resumed = _interrupted(request.resume) if request.resume else None
     if resumed:
         request = replace(request, tier=resumed.tier, seed=resumed.seed)
+    specs = {each: registry.name_of_spec(each) for each in request.suites if registry.is_spec(each)}
+    request = replace(request, suites=tuple(specs.get(each, each) for each in request.suites))
     config = configuration.load(request.config)
     if request.sections:
         config = replace(config, suites={**config.suites, **request.sections})
@@ -57,11 +60,13 @@ def prepare(request: RunRequest, clean: Worker | None = None, stack: ExitStack |
         read = {name: each for name, each in setup.measuring(config).items() if name in (request.suites or [name])}
         for name, plugin in read.items():
             own[name] = stack.enter_context(clean_process(plugin.load().imports))
-    suites = setup.measure_suites(setup.load_suites(config, request.tier, request.weights), request.tier, own)
+    suites = setup.measure_suites(setup.load_suites(config, request.tier, request.weights, [*specs]), request.tier, own)
     workloads = tuple(suites.choose(request.suites, request.scenarios))
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]
-    mix = resumed.mix if resumed else mixes.choose(request.mix, request.tier, closed_loop, names)
+    mix = resumed.mix if resumed and not request.mix else mixes.choose(request.mix, request.tier, closed_loop, names)
+    if resumed and mix != resumed.mix:
+        raise UsageError("the run that is resumed has another mix", hint="leave --mix away, or give its own")
     asked = [(experiments.installed()[name], given) for name, given in request.experiments.items()]
     needed = {each: {*each.suites(request, suites, given)} for each, given in asked}
     of_experiments = set().union(*needed.values())

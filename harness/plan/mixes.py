@@ -6,6 +6,9 @@ units = { llm = 100, resnet50 = 2000 }
 
 [mine.limits]
 resnet50 = { total_s = 0.5 }
+
+[models.ocr]
+file = "det.onnx"
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from mixmark.harness.plugins.manifest import BUILT_IN
 SHIPPED = Path(__file__).with_suffix(".toml")
 NS_PER_S = 1_000_000_000
 SHORT = "a name may lack its tier"
+PAGE = "docs/rules.md shows one"
+MODELS = "models"
 RANKED = "1"
 """The end of the name of a tier's ranked mix."""
 
@@ -99,9 +104,21 @@ def lacking(tier: Tier, measured: Collection[str]) -> tuple[str, Sequence[str]]:
     return name, [suite for suite in units if suite not in measured]
 
 
-def one_table(path: Path, what: str, page: str) -> tuple[str, Mapping[str, Any]]:
-    """The name and the content of the only table of a file. what: as in `read_toml`. Raises UsageError."""
+def models(asked: str | None) -> Mapping[str, Mapping[str, Any]]:
+    """The tables [models.NAME] of a mix's file: suites that it brings along. Raises UsageError."""
+    if asked is None or not asked.endswith(".toml"):
+        return {}
+    tables = read_toml(Path(asked), "the mix", PAGE).get(MODELS, {})
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise UsageError(f"{asked}: {MODELS} is not a table of tables, such as [{MODELS}.ocr]", hint=PAGE)
+    return tables
+
+
+def one_table(path: Path, what: str, page: str, beside: str = "") -> tuple[str, Mapping[str, Any]]:
+    """The name and the content of the only table of a file, `beside` which there may be another one. what: as in
+    `read_toml`. Raises UsageError."""
     content = read_toml(path, what, page)
+    content.pop(beside, None)
     if len(content) != 1 or not all(isinstance(table, dict) for table in content.values()):
         raise UsageError(f"{path} must have exactly one table, named after {what}", hint=page)
     [(name, table)] = content.items()
@@ -109,7 +126,7 @@ def one_table(path: Path, what: str, page: str) -> tuple[str, Mapping[str, Any]]
 
 
 def _from_file(path: Path) -> Mix:
-    name, table = one_table(path, "the mix", "docs/rules.md shows one")
+    name, table = one_table(path, "the mix", PAGE, MODELS)
     try:
         mix = _mix(name, table)
     except ValidationError as error:

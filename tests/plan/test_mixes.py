@@ -59,6 +59,10 @@ def test_a_mix_of_ones_own_is_named_and_not_frozen(tmp_path: Path) -> None:
     mix = mixes.load(path, "edge", SUITES)
     assert (mix.name, mix.units, mix.limits["llm"].total_ns) == ("mine", {"llm": 1.5}, 500_000_000)
     assert not mix.frozen
+    path = own(tmp_path, '[mine]\ntier = "edge"\nunits = { ocr = 1 }\n[models.ocr]\nfile = "a.onnx"\n')
+    assert mixes.load(path, "edge", ["ocr"]).name == "mine" and mixes.models(path) == {"ocr": {"file": "a.onnx"}}
+    with pytest.raises(UsageError, match="models is not a table of tables"):
+        mixes.models(own(tmp_path, "[models]\nocr = 1\n"))
 
 
 def test_a_published_mix_of_suites_that_are_not_installed_is_refused_with_their_names() -> None:

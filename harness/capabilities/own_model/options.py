@@ -1,10 +1,11 @@
-"""The options of `mixmark run` for an ONNX file, and the sections of the configuration that they stand for."""
+"""The options of `mixmark run` for a model of one's own, and the sections of the configuration that they stand for."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -15,54 +16,62 @@ from mixmark.harness.plugins import registry
 
 PLUGIN = "onnx-file"
 """The name of the suite in the manifest."""
+MODEL = """Measure a model of your own: an ONNX file, or a language model's folder of config.json and safetensors."""
+SAMPLES = """Samples of the model's inputs: arrays by their names, samples in the first dimension. Without them, or a
+--range for each input, its outputs are not audited."""
+SIZE = "Size of a symbolic axis, NAME or INPUT.AXIS. Repeatable."
+RANGE = "Draw an input uniformly from LOW up to HIGH, without HIGH. Repeatable."
+FILE = click.Path(path_type=Path)
 OPTIONS = (
-    AgainOption(
-        ["--model"],
-        type=click.Path(path_type=Path),
-        metavar="PATH",
-        help="Measure a model of your own: an ONNX file, or a language model's folder of config.json and safetensors.",
-    ),
-    AgainOption(
-        ["--inputs"],
-        type=click.Path(path_type=Path),
-        metavar="FILE.npz",
-        help="Samples of the model's inputs: arrays by their names, samples in the first dimension. Without them, or "
-        "a --range for each input, its outputs are not audited.",
-    ),
-    AgainOption(
-        ["--dim", "dims"],
-        multiple=True,
-        metavar="NAME=N",
-        help="Size of a symbolic axis, NAME or INPUT.AXIS. Repeatable.",
-    ),
-    AgainOption(
-        ["--range", "ranges"],
-        multiple=True,
-        metavar="INPUT=LOW:HIGH",
-        help="Draw an input uniformly from LOW up to HIGH, without HIGH. Repeatable.",
-    ),
+    AgainOption(["--model"], type=FILE, metavar="PATH", help=MODEL),
+    AgainOption(["--inputs"], type=FILE, metavar="FILE.npz", help=" ".join(SAMPLES.split())),
+    AgainOption(["--dim", "dims"], multiple=True, metavar="NAME=N", help=SIZE),
+    AgainOption(["--range", "ranges"], multiple=True, metavar="INPUT=LOW:HIGH", help=RANGE),
 )
 
 
-def sections(given: Mapping[str, Any]) -> Mapping[str, Mapping[str, str]]:
-    """The section of the configuration that the options stand for, by the name of its suite. Raises UsageError."""
-    model = given["model"]
-    if model is None:
-        raise UsageError("--inputs, --dim and --range describe a model", hint="give its file with --model")
-    if model.is_dir() and (folder := registry.find("services").get("model folder")):
-        if given["inputs"] or given["dims"] or given["ranges"]:
-            raise UsageError("--inputs, --dim and --range describe an ONNX file", hint="leave them away")
-        return {suite_name(model): folder.load()(model)}
-    section = {"plugin": PLUGIN, "file": str(model.absolute())}
+def sections(
+    given: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), folder: Path = Path()
+) -> Mapping[str, Mapping[str, str]]:
+    """The sections of the configuration that the options stand for, by the names of their suites. tables: those of
+    the models in the file of a mix, whose paths begin at this folder. Raises UsageError."""
+    found = {}
+    for name, table in tables.items():
+        options = {key: str(value) for key, value in _flat(table)}
+        options |= {key: str(folder.absolute() / options[key]) for key in ("file", "inputs") if key in options}
+        found[name] = section(options)
+    if given["model"] is None:
+        if any(given.values()):
+            raise UsageError("--inputs, --dim and --range describe a model", hint="give its file with --model")
+        return found
+    options = {"file": str(given["model"].absolute())}
     if given["inputs"]:
-        section["inputs"] = str(given["inputs"].absolute())
+        options["inputs"] = str(given["inputs"].absolute())
     for kind, several in (("dim", given["dims"]), ("range", given["ranges"])):
         for each in several:
             name, equals, value = each.rpartition("=")
             if not equals:
                 raise UsageError(f"--{kind} {each!r} has no value", hint=f"give it as --{kind} NAME=VALUE")
-            section[f"{kind}.{name}"] = value
-    return {suite_name(model): section}
+            options[f"{kind}.{name}"] = value
+    return {**found, suite_name(given["model"]): section(options)}
+
+
+def section(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The section of a suite. Its `file` is an ONNX file or a language model's folder, unless its `plugin` is given.
+    Raises UsageError."""
+    folder = registry.find("services").get("model folder")
+    if "plugin" in options or not folder or not Path(options.get("file", PLUGIN)).is_dir():
+        return {"plugin": PLUGIN, **options}
+    if len(options) > 1:
+        raise UsageError("--inputs, --dim and --range describe an ONNX file", hint="leave them away")
+    made: Mapping[str, str] = folder.load()(Path(options["file"]))
+    return made
+
+
+def _flat(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The entries of a table. `dim.height = 640`, a table in it, is the option `dim.height`."""
+    inner = {key: value if isinstance(value, dict) else {"": value} for key, value in table.items()}
+    return [(f"{key}.{name}".rstrip("."), each) for key, value in inner.items() for name, each in value.items()]
 
 
 def suite_name(file: Path) -> str:
