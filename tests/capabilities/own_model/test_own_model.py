@@ -232,10 +232,8 @@ def test_the_options_are_a_section_named_after_the_file() -> None:
     assert options.sections(given) == {
         "my-llm": {"plugin": "onnx-file", "file": "/a/llm.onnx", "dim.x": "3", "range.y": "0:9"}
     }
-    table = {"file": "d.onnx", "dim": {"n": 2}}
-    nothing = dict.fromkeys(given)
-    tables = {"ocr": table, "small": {"plugin": "dlrm", "rows": 9}}
-    assert options.sections(nothing, tables, Path("/b")) == {
+    tables: Any = {"ocr": {"file": "d.onnx", "dim": {"n": 2}}, "small": {"plugin": "dlrm", "rows": 9}}
+    assert options.sections(dict.fromkeys(given), tables, Path("/b")) == {
         "ocr": {"plugin": "onnx-file", "file": "/b/d.onnx", "dim.n": "2"},
         "small": {"plugin": "dlrm", "rows": "9"},
     }
