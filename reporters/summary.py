@@ -303,7 +303,8 @@ def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
         own = [row for row in assessment.solos if row.route.suite == suite]
         routes = _best_routes(own, models)
         undisturbed = [row for row in own if row.key not in disturbed]
-        yield _best_line(undisturbed, routes, names) if routes else _failed_line(own, names, assessment.findings)
+        findings = assessment.findings
+        yield _best_line(undisturbed, routes, names, findings) if routes else _failed_line(own, names, findings)
 
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
@@ -314,7 +315,9 @@ def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[
     return SuiteLine(suite, figures.status(failed), _route(failed, names), reason)
 
 
-def _best_line(own: Sequence[Solo], routes: list[list[Solo]], names: dict[str, str]) -> SuiteLine:
+def _best_line(
+    own: Sequence[Solo], routes: list[list[Solo]], names: dict[str, str], findings: Sequence[Finding]
+) -> SuiteLine:
     (first, *alike), *others = routes
     rate = figures.rate(first.units_per_s, first.names.short)
     if first.units_per_s and (half := figures.within(first.units_per_s)):
@@ -330,9 +333,21 @@ def _best_line(own: Sequence[Solo], routes: list[list[Solo]], names: dict[str, s
         parts.insert(0, f"the fastest of {len(alike) + 1} equal devices, {times} × the slowest")
     if left_out > 0:
         parts.append(f"{left_out} more")
+    parts = [*_doubtful(first, own, names, findings), *parts]
     if first.roofline_fraction is not None and first.roofline_fraction < FAR:
         parts.insert(0, f"{figures.roofline(first.roofline_fraction)} of the hardware limit")
     return SuiteLine(figures.name(first.route.suite), rate, _route(first, names), ", ".join(parts))
+
+
+def _doubtful(first: Solo, own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> Iterator[str]:
+    """How fast each other route was whose outputs are wrong or were not compared, and why it does not count."""
+    of_audits = {each.about: each for each in findings if each.code in ("audited.wrong", "audited.unasked")}
+    for row in own:
+        if (finding := of_audits.get(row.key)) and row.speed and row.scenario == first.scenario:
+            error = "wrong: error {worst:.2g}, at most {at_most:.2g}"
+            why = words(finding) if "why" in finding.values else error.format(**finding.values)
+            times = significant(row.speed / first.speed)
+            yield figures.name(f"{times} × as fast by {_route(row, names)}, but {why}", LONGEST_REASON)
 
 
 def _tried(first: Solo, own: Sequence[Solo], names: dict[str, str]) -> Iterator[str]:

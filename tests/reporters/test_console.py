@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.schema import Absent, Failure, Record, Result
+from mixmark.harness.contracts.schema import Absent, Audit, Failure, Gate, Record, Result
 from mixmark.harness.judge import references, solo_rates
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import ReferenceScore
@@ -241,6 +241,19 @@ def test_the_routes_of_a_line_are_of_one_scenario() -> None:
     both = record("c", "resnet50", "image", slow, adapter="onnxruntime", scenario="offline")
     [line] = summary(judge(result(offline, other, both))).suites
     assert line.others == "16.0 × cpu:0 onnxruntime fp32"
+
+
+def test_a_line_names_the_route_whose_outputs_are_not_those_of_the_reference() -> None:
+    slow, fast = closed_loop([[2_000_000]] * 50), closed_loop([[1_000_000]] * 50)
+    right, other = record("a", "ocr", "image", slow), record("b", "ocr", "image", fast, adapter="openvino")
+    lead = "2.00 × as fast by cpu:0 openvino fp32, but "
+    wrong = Audit(gate=Gate(metric="error", at_most=0.02), feeds=(0,), values=(1.2,), finished=50)
+    for changed, why in (
+        ({"audit": wrong}, "wrong: error 1.2, at most 0.02"),
+        ({"audit": None, "exempt": "no gate"}, "not audited: the suite has no gate"),
+    ):
+        [line] = summary(judge(result(right, other.model_copy(update=changed)))).suites
+        assert (line.route, line.others) == ("cpu:0 torch fp32", lead + why)
 
 
 def test_devices_of_one_model_share_a_line() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from mixmark.harness.contracts.device_ids import kind_of
-from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Finding, Record, Share
+from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Finding, Record, Route, Share
 from mixmark.harness.judge.evidence import Evidence, Measurement
 from mixmark.harness.judge.findings import found, invalid, note, pending, warning
 from mixmark.harness.judge.mixed_run import AT_REST_BYTES_PER_S
@@ -33,6 +33,8 @@ IDLE_BLOCKS = 3
 """An idle GPU showed no work in this many blocks: a driver's sample is shorter than a block."""
 TELLING = 0.5
 """A larger bound of the fraction of wrong feeds is not worth stating."""
+REFERENCE = "torch"
+"""The engine of the references of Mixmark's own suites. What torch runs is compared with another precision of it."""
 BETWEEN = 0.1
 """The largest fraction of a closed loop's window without a feed in flight."""
 
@@ -52,6 +54,7 @@ BETWEEN = 0.1
     unmeasured=note(
         "its gate is unmeasured, as all gates of the server tier and of checkpoints: it may pass work that was skipped"
     ),
+    same=note("the audit is not independent: {engine} made the reference, too"),
 )
 def audited(evidence: Evidence) -> Iterator[Finding]:
     """Every audited feed of every record keeps its gate. A record that was not audited although the plan asks for it
@@ -63,7 +66,7 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
         if audit is not None and audit.problem:
             yield found("audited.problem", record.key, problem=audit.problem)
         elif audit is None or not audit.values:
-            why = record.exempt or record.unaudited
+            why = (record.exempt == "no gate" and _without_gate(record.route)) or record.exempt or record.unaudited
             if not why and not evidence.result.finished:
                 yield found("audited.pending", record.key)
             else:
@@ -85,6 +88,14 @@ def audited(evidence: Evidence) -> Iterator[Finding]:
             yield found("audited.passed", record.key, audited=len(audit.values), wrong_pct=wrong_fraction * 100)
         if audit is not None and audit.passed and record.scenario != "probe" and _gate_is_unmeasured(record):
             yield found("audited.unmeasured", record.key)
+        if audit is not None and record.route.adapter in audit.software.keys() - {REFERENCE}:
+            yield found("audited.same", record.key, engine=record.route.adapter)
+
+
+def _without_gate(route: Route) -> str:
+    """Why a suite that measures its gates before a run has none. Empty if it does not say."""
+    bits = "fp32" if route.precision == "fp32" else "16 bits"
+    return route.suite_options.get("no gate") or route.suite_options.get(f"no gate for {bits}", "")
 
 
 def _gate_is_unmeasured(record: Record) -> bool:

@@ -81,6 +81,13 @@ def test_a_gate_of_the_server_tier_or_of_a_checkpoint_is_unmeasured() -> None:
         assert codes(integrity.audited, measured) == ["audited.few", *more]
         wrong = measured.model_copy(update={"audit": audit(0.2)})
         assert codes(integrity.audited, wrong) == ["audited.wrong"]
+    own = route.model_copy(update={"adapter": "onnxruntime"})
+    for engine, more in (("onnxruntime", ["audited.same"]), ("torch", [])):
+        made = audit(0.0, software={engine: "1"})
+        assert codes(integrity.audited, cell(audit=made, route=own)) == ["audited.few", *more]
+
+
+NO_GATE = cell().route.model_copy(update={"suite_options": {"no gate for fp32": "rounding moves outputs"}})
 
 
 @pytest.mark.parametrize(
@@ -91,6 +98,7 @@ def test_a_gate_of_the_server_tier_or_of_a_checkpoint_is_unmeasured() -> None:
         ({"audit": None, "unaudited": "no torch"}, "missing", {"why": "no torch"}),
         ({"audit": None, "exempt": "not asked for"}, "unasked", {"why": "not asked for"}),
         ({"audit": None, "exempt": "no gate"}, "unasked", {"why": "no gate"}),
+        ({"audit": None, "exempt": "no gate", "route": NO_GATE}, "unasked", {"why": "rounding moves outputs"}),
     ],
 )
 def test_what_was_not_compared_counts_unless_nobody_asked_for_it(
