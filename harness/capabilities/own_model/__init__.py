@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
-from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, Runner, Session, Spec, Suite, Value, Weights
+from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, GraphRunner, Session, Spec, Suite, Value
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
 from mixmark.harness.worker.messages import Measured
+from mixmark.suites.checkpoints import Checkpoint
 from mixmark.suites.limits import SECOND, check_output, own_limits
 from mixmark.suites.weights import generator
 
@@ -39,20 +40,6 @@ except ImportError:
 """
 GRAPH = "model"
 METRIC = "error in units of the median difference between two feeds"
-
-
-@dataclass(frozen=True)
-class NoWeights:
-    """The weights are in the graph."""
-
-    def names(self) -> Sequence[str]:
-        return ()
-
-    def spec(self, name: str) -> Spec:
-        raise KeyError(name)
-
-    def read(self, name: str, into: Any) -> None:
-        raise KeyError(name)
 
 
 class OnnxFile(Suite):
@@ -100,8 +87,8 @@ class OnnxFile(Suite):
     def config(self) -> Mapping[str, Value]:
         return {}
 
-    def weights(self) -> Weights:
-        return NoWeights()
+    def weights(self) -> Checkpoint:
+        return Checkpoint({}, {})  # they are in the graph
 
     def graphs(self) -> Mapping[str, Graph]:
         from onnx import helper
@@ -151,17 +138,15 @@ class OnnxFile(Suite):
         return self
 
     @contextmanager
-    def open_reference(self) -> Iterator[Runner]:
+    def open_reference(self) -> Iterator[GraphRunner]:
+        from mixmark.harness.capabilities.own_model.measuring import outputs_of
         from mixmark.harness.capabilities.own_model.model import session
 
-        yield UnoptimisedRuntime(self, session(self._read[0].proto))
-
-    def referenced(self, running: Any, feed: Feed) -> Array:
-        """The reference's row of each unit."""
-        from mixmark.harness.capabilities.own_model.measuring import outputs_of
-
-        given = {name: feed[name] for name in self._read[0].inputs}
-        return self._compared.rows(outputs_of(running, given), self._batch(feed))
+        model, _ = self._read
+        running = session(model.proto)
+        run = lambda graph, *given: outputs_of(running, dict(zip(model.inputs, given, strict=True)))  # noqa: E731
+        engine: Any = SimpleNamespace(put=np.asarray, run=run, get=np.asarray)
+        yield GraphRunner(self, engine, concurrency=1, facts={})
 
     def quality(self, output: Array, reference: Array) -> float:
         """The largest error of a compared output of a unit."""
@@ -199,19 +184,3 @@ class OnnxFile(Suite):
 def _sha256(path: str | Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class UnoptimisedRuntime:
-    """The reference as a runner."""
-
-    suite: OnnxFile
-    running: Any
-    concurrency: int = 1
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        return {}
-
-    def __call__(self, feed: Feed) -> Iterator[Array]:
-        yield self.suite.referenced(self.running, feed)
