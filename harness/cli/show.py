@@ -17,6 +17,7 @@ import click
 from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.plugins.manifest import BUILT_IN
 from mixmark.harness.plugins.options import of_machines
+from mixmark.harness.plugins.options import options as of_plugins
 
 if TYPE_CHECKING:
     from mixmark.harness.judge.assessment import Assessment
@@ -86,7 +87,8 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     words = words or result.command or ("run",)
     in_full = following = ["report", str(folder), "--verbose"]
     if verdict == "unfinished":
-        following = ["run", "--resume", str(folder), *of_devices(words)]
+        models = [name for own in of_plugins("models").values() for option in own for name in option.opts]
+        following = ["run", "--resume", str(folder), *of_devices(words, "--mix", *models)]
     elif verdict == "invalid":
         following = in_full
     elif verdict == "partial":
@@ -115,9 +117,9 @@ def _program() -> str:
     return str(called) if called.name == "mixmark" and not shutil.which("mixmark") else "mixmark"
 
 
-def of_devices(command: Sequence[str]) -> Iterator[str]:
-    """The options that decide which devices a run finds: a resumed run needs them again."""
-    names = {"--adapter", "--config", "--split-cpu", *(name for option in of_machines() for name in option.opts)}
+def of_devices(command: Sequence[str], *more: str) -> Iterator[str]:
+    """The options that decide which devices a run finds, and more: a resumed run needs them again."""
+    names = {"--adapter", "--config", "--split-cpu", *(name for option in of_machines() for name in option.opts), *more}
     for at, word in enumerate(command):
         name, has_value, _ = word.partition("=")
         if name in names:

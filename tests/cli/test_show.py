@@ -79,8 +79,8 @@ def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> No
         ("unfinished", {}, "run --resume 'my run'"),
         (
             "unfinished",
-            {"command": ("run", "--split-cpu=2", "--adapter", "torch", "--tier", "smoke")},
-            "run --resume 'my run' --split-cpu=2 --adapter torch",
+            {"command": ("run", "--split-cpu=2", "--adapter", "torch", "--tier", "smoke", "--mix", "m.toml")},
+            "run --resume 'my run' --split-cpu=2 --adapter torch --mix m.toml",
         ),
         ("invalid", {}, "report 'my run' --verbose"),
         ("partial", {"command": ("run", "--adapter", "acme", "--mix", "edge-1")}, "run --adapter acme --mix none"),
