@@ -74,11 +74,8 @@ class OnnxFile(Suite):
         if "file" not in self.options:
             raise UsageError("the model's file is not known here", hint="give it with --model")
         arrays = samples.read(Path(self.options["inputs"])) if "inputs" in self.options else {}
-        try:
-            sizes = {name: int(text) for name, text in self._of("dim").items()}
-        except ValueError:
-            sizes = {"": 0}
-        if not all(size > 0 for size in sizes.values()):
+        sizes = {name: int(text) if text.isdecimal() else 0 for name, text in self._of("dim").items()}
+        if 0 in sizes.values():
             raise UsageError("--dim gives a size that is no whole number above 0", hint="give it as --dim NAME=8")
         found = model.load(Path(self.options["file"]), sizes, {name: array.shape for name, array in arrays.items()})
         return found, samples.Samples(found, arrays, self._of("range"))

@@ -78,10 +78,11 @@ def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[in
                 batch = batch or name
                 shape.append(BATCH)
             else:
-                raise UsageError(
-                    f"{file.name}: the axis {at} of the input {value.name} has no fixed size",
-                    hint=f"give --dim {name}=N, or --inputs with arrays of that size",
+                which, hint = (
+                    f"the axis {at} of the input {value.name}",
+                    f"give --dim {name}=N, or --inputs of that size",
                 )
+                raise UsageError(f"{file.name}: {which} has no fixed size", hint)
             axis.Clear()
             setattr(axis, "dim_param" if shape[-1] == BATCH else "dim_value", shape[-1])
         inputs[value.name] = Spec(tuple(shape), "float" if kind in ("float32", *CAST) else kind)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from mixmark.harness.capabilities.own_model.model import BATCH, Model, regular
-from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.errors import UsageError, choose_by_name
 from mixmark.harness.contracts.protocols import Array, Feed
 
 
@@ -28,20 +28,16 @@ class Samples:
     """The feeds of a model. arrays: of the file of samples; ranges: LOW:HIGH by the input. Raises UsageError."""
 
     def __init__(self, model: Model, arrays: Mapping[str, Array], ranges: Mapping[str, str]) -> None:
-        inputs = self._inputs = model.inputs
-        if strange := [name for name in (*arrays, *ranges) if name not in inputs]:
-            known = f"the model's inputs are {', '.join(inputs)}"
-            raise UsageError(f"the model has no input {', '.join(strange)}", hint=known)
-        self._types = model.types
+        self._inputs, self._types = model.inputs, model.types
+        choose_by_name("input of the model", [*arrays, *ranges], model.inputs)
         self._ranges = {name: self._range(name, text) for name, text in ranges.items()}
         self._rows = {name: self._checked(name, array) for name, array in arrays.items()}
         counts = {name: len(rows) for name, rows in self._rows.items()}
         if len(set(counts.values())) > 1 or 0 in counts.values():
             listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-            hint = "give as many of each, and one at least"
-            raise UsageError(f"--inputs has unequal numbers of samples: {listed}", hint)
+            raise UsageError(f"--inputs has unequal numbers of samples: {listed}", "give as many of each, at least one")
         self.count = next(iter(counts.values()), 0)
-        self.described = inputs.keys() <= self._rows.keys() | self._ranges.keys()
+        self.described = model.inputs.keys() <= self._rows.keys() | self._ranges.keys()
         """Whether samples or a range describe each input."""
 
     def _range(self, name: str, text: str) -> tuple[float, float]:
@@ -62,8 +58,7 @@ class Samples:
         sample = tuple(1 if size == BATCH else int(size) for size in self._inputs[name].shape)
         if not array.ndim or array.shape[1:] not in (sample, sample[1:] if sample[:1] == (1,) else sample):
             shapes = f"has the shape {array.shape}, and a sample of the model {sample}"
-            hint = f"give an array of the shape (samples, {', '.join(map(str, sample))})"
-            raise UsageError(f"--inputs: {name} {shapes}", hint)
+            raise UsageError(f"--inputs: {name} {shapes}", hint="give the samples in the first dimension")
         return array.astype(np.float32 if kind.kind == "f" else kind).reshape(-1, *sample)
 
     def draw(self, random: np.random.Generator, batch: int) -> Feed:
@@ -71,13 +66,11 @@ class Samples:
         chosen = random.integers(self.count or 1, size=batch)
         feed = {}
         for name, spec in self._inputs.items():
-            if name not in self._rows:
-                shape = tuple(batch if size == BATCH else int(size) for size in spec.shape)
-                feed[name] = self._drawn(random, name, shape)
-            elif spec.shape[:1] == (BATCH,):
-                feed[name] = np.concatenate(self._rows[name][chosen])
+            shape = tuple(batch if size == BATCH else int(size) for size in spec.shape)
+            if name in self._rows:
+                feed[name] = self._rows[name][chosen if BATCH in spec.shape else chosen[:1]].reshape(shape)
             else:
-                feed[name] = np.asarray(self._rows[name][chosen[0]])
+                feed[name] = self._drawn(random, name, shape)
         return feed
 
     def _drawn(self, random: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:

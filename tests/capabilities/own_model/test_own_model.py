@@ -210,7 +210,7 @@ BAD: Mapping[str, tuple[Callable[[dict[str, str]], object], str]] = {
     "dim": (lambda given: given.update({"dim.z": "3"}), "no symbolic axis z"),
     "size": (lambda given: given.update({"dim.n": "many"}), "no whole number"),
     "range": (lambda given: given.update({"range.x": "1:0"}), "no range"),
-    "name": (lambda given: np.savez(given["inputs"], other=SAMPLES), "no input other"),
+    "name": (lambda given: np.savez(given["inputs"], other=SAMPLES), "no input of the model"),
     "shape": (lambda given: np.savez(given["inputs"], x=SAMPLES[:, :5]), r"has the shape \(20, 5\)"),
     "type": (lambda given: np.savez(given["inputs"], x=SAMPLES.astype(int)), "is of int64"),
     "archive": (lambda given: Path(given["inputs"]).write_bytes(b"PK"), "cannot be read"),
