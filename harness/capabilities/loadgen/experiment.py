@@ -200,9 +200,8 @@ class Queries(Attendant, WorkSource):
 
 def reported(phase: str, folder: Path) -> Reported:
     """The figures of LoadGen's detailed log. Raises OSError, ValueError or KeyError if it has none."""
-    marked = [line for line in (folder / "mlperf_log_detail.txt").read_text("utf-8").splitlines() if ":::MLLOG" in line]
-    entries = [json.loads(line.partition(":::MLLOG")[2]) for line in marked]
-    found = {entry["key"]: entry["value"] for entry in entries}
+    entries = (folder / "mlperf_log_detail.txt").read_text("utf-8").split(":::MLLOG")[1:]
+    found = {entry["key"]: entry["value"] for entry in map(json.loads, entries)}
     figures = {name: found[key] for name, key in FIGURES.items() if key in found}
     valid = found["result_validity"] == "VALID"
     return Reported(phase=phase, version=found["loadgen_version"], valid=valid, figures=figures)
