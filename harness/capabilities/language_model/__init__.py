@@ -47,6 +47,7 @@ class LanguageModel(Llm):
         self._own = {name[6:]: json.loads(text) for name, text in sorted(options.items()) if name.startswith("shape.")}
         self.shapes = {self.variant: replace(SHAPES[tier], **self._own)} if tier in SHAPES else {}
         super().__init__(tier, options, weight_class)
+        self.unit_names = self.unit_names.model_copy(update={"work": Llm.unit_names.work})  # of no tier's model
 
     @property
     def variant(self) -> str:

@@ -74,6 +74,7 @@ def test_the_gate_is_measured_and_is_a_fact_without_the_folder(tmp_path: Path, m
     """bf16 passes it on a feed of the run, a network without its last layer does not. There is none without memory."""
     found = suite_of(written(tmp_path)).measured()
     judged = LanguageModel("smoke", found.options)
+    assert judged.unit_names.work == "LLM tokens"
     assert str(tmp_path) not in str(found) and found.weights == "synthetic"
     assert judged.gate("bf16") == judged.gate("fp16") and judged.gate("int8") is None
     at_most = {name: judged.gate(name).at_most for name in ("bf16", "fp32")}  # type: ignore[union-attr]
