@@ -23,7 +23,7 @@ from mixmark.harness.measure.benchmark import Benchmark, Observer, until_interru
 from mixmark.harness.measure.executor import Executor
 from mixmark.harness.measure.local_executor import LocalExecutor
 from mixmark.harness.measure.metering import Meters, metered
-from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunRequest
+from mixmark.harness.measure.request import OTHER_MACHINES, MeasuredMachine, PreparedRun, RunRequest
 from mixmark.harness.plan import mixes, phases, presets
 from mixmark.harness.plan.phases import Workload
 from mixmark.harness.plugins import registry
@@ -32,7 +32,6 @@ from mixmark.harness.record import store
 from mixmark.harness.worker.handle import Worker
 
 FREE_DISK_BYTES = 1 << 30  # results are small; an engine may lay weights on disk while it loads
-OTHER_MACHINES = "leave the options that name other machines away"
 Observed = Callable[[Result, Executor], AbstractContextManager[Observer]]
 """Opens the observer of a run that begins, such as a progress display."""
 

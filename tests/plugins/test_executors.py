@@ -9,8 +9,8 @@ import pytest
 
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.measure import experiments
-from mixmark.harness.measure.request import Machines, RunRequest
-from mixmark.harness.measure.run import OTHER_MACHINES, prepare
+from mixmark.harness.measure.request import OTHER_MACHINES, Machines, RunRequest
+from mixmark.harness.measure.run import prepare
 
 SERVE_THE_MIX = [name for name, each in experiments.installed().items() if each.needs_mix]
 
@@ -27,3 +27,9 @@ def test_an_experiment_that_serves_the_mix_is_refused_without_one_and_on_other_m
         with pytest.raises(UsageError, match="runs or serves a mix on this machine") as raised:
             prepare(replace(request, **lacking))
         assert raised.value.hint.startswith(hint)
+
+
+def test_a_model_of_ones_own_is_measured_on_this_machine() -> None:
+    request = RunRequest(tier="smoke", machines=Machines({}), sections={"mine": {"plugin": "onnx-file"}})
+    with pytest.raises(UsageError, match="a model of your own is measured on this machine"):
+        prepare(request)
