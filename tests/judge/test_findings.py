@@ -63,8 +63,8 @@ def test_the_moments_of_several_findings_are_left_out() -> None:
     early, late = (found("steady", begin_s=begin, end_s=begin + 0.6, **values) for begin in (0.0, 6.0))
     of_the_rest = "ran at 124 % of the rate of the rest, without which the throughput would be 1.9 % lower"
     assert words(early) == words_of_all([early])
-    assert words(early) == f"not steady, so there is no interval: a stretch from 0.0 s to 0.6 s of 10.0 s {of_the_rest}"
-    assert words_of_all([early, late]) == f"not steady, so there is no interval: a stretch {of_the_rest}"
+    assert words(early) == f"not steady: a stretch from 0.0 s to 0.6 s of 10.0 s {of_the_rest}"
+    assert words_of_all([early, late]) == f"not steady: a stretch {of_the_rest}"
 
 
 def test_every_format_is_used() -> None:

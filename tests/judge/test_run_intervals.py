@@ -76,3 +76,17 @@ def test_what_the_probes_around_a_mix_differ_by_is_part_of_its_margin(slower: fl
     else:
         own = 1 - not_none(alone.low) / alone.estimate
         assert 1 - not_none(tx.low) / tx.estimate == pytest.approx(np.hypot(own, half))
+
+
+def test_a_stretch_at_another_speed_widens_the_figure_by_what_it_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbour takes a quarter of the speed from the 40th to the 70th second."""
+    monkeypatch.setattr(intervals, "FEED_NOISE", 0.0)
+    at_s, work_s = np.array([0.0, 40, 70, 1000]), np.array([0.0, 40, 62.5, 992.5])
+
+    def clock(since_s: float, needs_s: float) -> float:
+        return float(np.interp(np.interp(since_s, at_s, work_s) + needs_s, work_s, at_s) - since_s)
+
+    run, truth = intervals.run((1.0,), {"npu:0": clock}, np.random.default_rng(1))
+    tx, moved = run.mixes_per_hour, not_none(run.stretch).moved
+    assert (run.steady, round(moved, 3), run.widened_by) == (False, 0.038, "speed")
+    assert tx.estimate < 0.96 * truth < truth < tx.ends[1] and moved < 1 - tx.ends[0] / tx.estimate < moved + 0.02

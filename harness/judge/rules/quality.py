@@ -63,7 +63,7 @@ def batch_search_finished(evidence: Evidence) -> Iterator[Finding]:
 
 @room.rule(
     warning(
-        "not steady, so there is no interval: a stretch{begin_s:from}{end_s:to}{window_s:of} ran at "
+        "not steady: a stretch{begin_s:from}{end_s:to}{window_s:of} ran at "
         "{rate_pct:.0f} % of the rate of the rest, without which the {figure} would be {moved_pct:.1f} % {other}"
     ),
     weight=600,
