@@ -58,6 +58,21 @@ class Link(str):
         return link
 
 
+class Bar(str):
+    """A bar of a picture in a table, drawn by letters; a page draws it by its parts of the scale."""
+
+    ends: Sequence[float]
+    """The ends of the margin, as fractions of the scale."""
+    style: Literal["own", "measured", "bound"]
+
+    def __new__(cls, ends: Sequence[float], style: Literal["own", "measured", "bound"]) -> Bar:
+        whole = max(1, round(ends[1] * 12))
+        sure = min(round(ends[0] * 12), whole - (ends[1] > ends[0]))  # a margin has a letter
+        bar = super().__new__(cls, ("░" if style == "bound" else "█") * sure + "▒" * (whole - sure))
+        bar.ends, bar.style = ends, style
+        return bar
+
+
 @dataclass(frozen=True)
 class Heading:
     """Begins a section at level 2, or a part of one at level 3."""
@@ -309,7 +324,7 @@ def _tables(out: Console, source: Table) -> Iterator[RenderableType]:
                 continue
             if grid.row_count and any("\n" in text for text in cells):
                 grid.add_row()
-            grid.add_row(*map(_toned, cells))
+            grid.add_row(*map(_toned, cells), style="bold" * any(getattr(each, "style", "") == "own" for each in row))
         yield grid
         if chunk is not chunks[-1]:
             yield ""

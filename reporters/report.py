@@ -18,7 +18,7 @@ from mixmark.harness.plugins.experiments import facts
 from mixmark.reporters import document, experiments, figures, hosts, measurements, scores
 from mixmark.reporters.document import Block, Bullets, Document, Facts, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN
-from mixmark.reporters.summary import LIMIT, Summary, summary
+from mixmark.reporters.summary import Summary, summary
 
 FULL_WIDTH = 120  # columns of the tables with every figure
 FOOTER = (
@@ -74,13 +74,13 @@ def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Bl
     The first screen of a page answers all of it, on a telephone too; on a console the command prints `next` last.
     """
     kwh = ["mixes per kWh"] if assessment.score and assessment.score.mixes_per_kwh else []
-    header = ("where it stands", "mixes per hour", *kwh, "beside this one")
+    header = ("where it stands", "", "mixes per hour", *kwh, "beside this one")
+    good = [("is that good", found.is_good)] if found.is_good else []
     standing = Table("", header, found.standing, text_columns=len(header))
     yield Paragraph(found.score, style="strong")
     yield Paragraph(found.sentence, style="sentence")
     if is_page:
-        reached = [(name, beside) for name, *_, beside in found.standing if name == LIMIT]
-        yield Facts([*reached, *([("next", assessment.next)] if assessment.next else [])])
+        yield Facts([*good, *([("next", assessment.next)] if assessment.next else [])])
         yield standing
     own = [*experiments.shown(assessment)]
     yield Facts([line for section, found in own for line in section.lines(assessment, found)])
@@ -90,7 +90,7 @@ def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Bl
         rows = [(line.suite, line.rate, line.route, line.others) for line in lines]
         yield Table(title, ("suite", "throughput", "best route", "against other routes"), rows, text_columns=4)
     yield from filter(None, (section.table(assessment, found) for section, found in own))
-    yield Facts([("energy", found.energy)])
+    yield Facts([("energy", found.energy), *([] if is_page else good)])
     if not is_page:
         yield standing
 

@@ -6,9 +6,11 @@ what next.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import Finding, Mix, Result
@@ -25,6 +27,7 @@ from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
 from mixmark.harness.plan.presets import SECOND
 from mixmark.reporters import experiments, figures, hosts
+from mixmark.reporters.document import Bar
 from mixmark.reporters.figures import UNKNOWN, significant
 
 MOST_OTHERS = 2  # routes that a line compares with the best route
@@ -75,8 +78,10 @@ class Summary:
     sentence: str
     """The work of the machine in everyday words."""
     standing: tuple[tuple[str, ...], ...]
-    """Other machines, this one, its hardware's limit and what experiments add, the fastest first: (name, mixes per
-    hour, mixes per kWh if the score has an efficiency, beside this machine). Empty if there is no score."""
+    """Other machines, this one, its hardware's limit and what experiments add: (name, bar, mixes per hour, mixes per
+    kWh if the score has an efficiency, beside this machine). Empty if there is no score."""
+    is_good: str
+    """The same in a sentence: between whose limits, and how much of its own."""
     score: str
     """The score as it is ranked. Of a run without a mix, the speed of each suite."""
     suites: tuple[SuiteLine, ...]
@@ -89,13 +94,15 @@ def summary(assessment: Assessment) -> Summary:
     verdict = assessment.verdict
     if verdict.word == "disturbed":
         assessment = _without_intervals(assessment)
+    standing = _standing(assessment)
     return Summary(
         verdict=verdict.word,
         advice=ADVICE[verdict.word],
         reason=_reason(verdict),
         system=_system(assessment.result),
         sentence=_sentence(assessment),
-        standing=tuple(_standing(assessment)),
+        standing=tuple(_drawn(standing, assessment.score is not None and assessment.score.mixes_per_kwh is not None)),
+        is_good=_is_good(standing),
         score=_score(assessment),
         suites=tuple(_suites(assessment)),
         hosted=tuple(_hosted(assessment)),
@@ -205,36 +212,60 @@ def limits(assessment: Assessment) -> str:
     )
 
 
-def _standing(assessment: Assessment) -> Iterator[tuple[str, ...]]:
+class _Standing(NamedTuple):
+    """A row of the picture that shows where a machine stands."""
+
+    style: Literal["own", "measured", "bound"]
+    per_hour: Estimate
+    name: str
+    per_kwh: str
+    beside: str
+
+
+def _standing(assessment: Assessment) -> list[_Standing]:
+    """This machine, its hardware's limit and the nearest others, seven in all; what is a bound comes last, each the
+    fastest first. Empty without a score."""
     found = assessment.score
     if found is None or found.mixes_per_hour is None:
-        return
+        return []
     own, efficiency = found.mixes_per_hour, found.mixes_per_kwh
     alone, proven = references.rates(assessment.solos), assessment.verdict.word in PROVEN
-    rows = [(own.estimate, (THIS, _tx(own), *([_tx(efficiency)] if efficiency else []), ""))]
+    rows: list[_Standing] = [_Standing("own", own, THIS, figures.estimate(efficiency) if efficiency else "", "")]
     for other in _nearest(assessment, found, own.estimate):
-        kwh = UNKNOWN
-        if other.mixes_per_kwh is not None and found.boundary == other.boundary:
-            kwh = _tx(other.mixes_per_kwh)
-        cells = (figures.name(other.name), _tx(other.mixes_per_hour), *([kwh] if efficiency else []))
+        kwh = figures.estimate(other.mixes_per_kwh if found.boundary == other.boundary else None)
         beside = f"{_beside(own, other.mixes_per_hour, proven)} ({_which(found, other)}){_alone(alone, other)}"
-        rows.append((other.mixes_per_hour.estimate, (*cells, beside)))
+        rows.append(_Standing("measured", other.mixes_per_hour, figures.name(other.name), kwh, beside))
     if (limit := assessment.hardware_limit_per_hour) is not None:
         reached = f"{figures.whole_percent(own.estimate / limit.estimate)} of it reached"
         if figures.within(own) and own.kind == "interval":
             low, high = own.ends[0] / limit.ends[1], own.ends[1] / limit.ends[0]
             reached += f" ({figures.whole_percent(low)} to {figures.whole_percent(high)})"
-        rows.append((limit.estimate, (LIMIT, significant(limit.estimate), *([UNKNOWN] if efficiency else []), reached)))
+        rows.append(_Standing("bound", Estimate(limit.estimate), LIMIT, UNKNOWN, reached))
     for section, own_figures in experiments.shown(assessment):
         for most, name, beside in section.standing(assessment, own_figures):
-            rows.append((most, (name, significant(most), *([UNKNOWN] if efficiency else []), beside)))
-    if len(rows) > 1:
-        yield from (cells for _, cells in sorted(rows, key=lambda row: -row[0]))
+            rows.append(_Standing("bound", Estimate(most), name, UNKNOWN, beside))
+    rows.sort(key=lambda each: (each.name not in (THIS, LIMIT), abs(math.log(each.per_hour.estimate / own.estimate))))
+    return sorted(rows[:7], key=lambda each: (each.style == "bound", -each.per_hour.estimate))
 
 
-def _tx(figure: Estimate) -> str:
-    half = figures.within(figure)
-    return f"{significant(figure.estimate)} {half}" if half else significant(figure.estimate)
+def _drawn(rows: Sequence[_Standing], efficiency: bool) -> Iterator[tuple[str, ...]]:
+    """The rows with their bars, on a logarithmic scale. Nothing if there is nothing beside this machine."""
+    ends = [end for row in rows for end in row.per_hour.ends]
+    low, high = (math.log(end) for end in (min(ends, default=1.0) / 2, max(ends, default=1.0)))
+    for row in rows if len(rows) > 1 else ():
+        bar = Bar([(math.log(end) - low) / (high - low) for end in row.per_hour.ends], row.style)
+        yield row.name, bar, figures.estimate(row.per_hour), *([row.per_kwh] if efficiency else []), row.beside
+
+
+def _is_good(rows: Sequence[_Standing]) -> str:
+    """Where the machine stands in a sentence: between whose limits, and how much of its own it reached."""
+    own = next((row.per_hour.estimate for row in rows if row.style == "own"), 0.0)
+    others = sorted((row for row in rows if row.name not in (THIS, LIMIT)), key=lambda row: row.per_hour.estimate)
+    names = ["the limit of " * (row.style == "bound") + row.name for row in others]
+    at = sum(row.per_hour.estimate <= own for row in others)
+    parts = [f"above {name}" for name in names[max(0, at - 1) : at]] + [f"below {name}" for name in names[at : at + 1]]
+    reached = [row.beside.replace("of it reached", "of what this hardware allows") for row in rows if row.name == LIMIT]
+    return "; ".join(filter(None, [", ".join(parts), *reached]))
 
 
 def _nearest(assessment: Assessment, found: Score, mixes_per_hour: float) -> list[ReferenceScore]:

@@ -19,7 +19,7 @@ from mixmark.harness.judge.references import ReferenceScore
 from mixmark.harness.judge.verdict import VerdictWord
 from mixmark.harness.plan import mixes
 from mixmark.reporters import figures, report
-from mixmark.reporters.summary import summary
+from mixmark.reporters.summary import LIMIT, summary
 from tests.fakes.machine import EDGE, SECOND, WATTS_AT_THE_WALL, one_run
 from tests.golden.sample import GPU, RIGHT, SUITES, closed_loop, record, result, server, unmetered
 from tests.judge.rules.test_energy import metered
@@ -55,12 +55,13 @@ def test_the_score_is_compared_with_references_of_the_same_mix(measured: Result)
     of_another_mix = OTHER.model_copy(update={"mix": "edge-8"})
     shown = summary(judge(measured, (of_another_mix, OTHER)))
     own, other = shown.standing
-    assert own == ("this machine", "852 ± 0.8 %", "1,420 ± 0.8 %", "")
+    assert own == ("this machine", "█" * 11 + "▒", "852 ± 0.8 %", "1,420 ± 0.8 %", "")
+    assert shown.is_good == "above Acme box"
     beside = "this one does about 2.37 × (official, 2026-10-02"
-    assert other == ("Acme box", "360", "900", f"{beside})"), "another run may differ"
+    assert other == ("Acme box", "█" * 5, "360", "900", f"{beside})"), "another run may differ"
     narrower = OTHER.model_copy(update={"boundary": "node", "weight_class": 8})
     shown = summary(judge(measured, (narrower,)))
-    assert shown.standing[1][2:] == ("–", f"{beside}, 8-bit weights)"), "boundaries are never compared"
+    assert shown.standing[1][3:] == ("–", f"{beside}, 8-bit weights)"), "boundaries are never compared"
 
 
 def test_only_disjoint_intervals_of_a_good_result_show_who_is_faster(measured: Result) -> None:
@@ -97,7 +98,7 @@ def test_a_disturbed_window_has_no_interval_and_disturbed_runs_have_one(runs: in
     verdicts: tuple[tuple[VerdictWord, bool], ...] = (("fair", True), ("disturbed", runs > 1))
     for word, intervals in verdicts:
         shown = summary(replace(judged, verdict=replace(judged.verdict, word=word)))
-        texts = (shown.score, shown.sentence, shown.suites[0].rate, shown.standing[1][1])
+        texts = (shown.score, shown.sentence, shown.suites[0].rate, shown.standing[0][2])
         assert ["±" in text for text in texts] == [intervals] * 4, texts
 
 
@@ -133,12 +134,12 @@ def test_the_limit_of_the_hardware_stands_on_the_same_scale(measured: Result) ->
     assert solo_rates.hardware_limit_per_hour(measured, [row for row in halves if row.route.suite != "llm"]) is None
     tx = judged.score.mixes_per_hour.estimate
     near = replace(judged, hardware_limit_per_hour=Estimate(tx / 0.42, tx / 0.5, tx / 0.42))
-    first, second = summary(near).standing
-    assert (first[0], first[-1]) == ("the limit of its hardware", "42 % of it reached")
-    assert second[0] == "this machine"
+    own, bound = summary(near).standing
+    assert (own[0], *bound[:2], bound[-1]) == ("this machine", LIMIT, "░" * 12, "42 % of it reached")
+    assert summary(near).is_good == "42 % of what this hardware allows"
     score = replace(judged.score, mixes_per_hour=Estimate(tx, 0.9 * tx, 1.1 * tx))
     calm = replace(near, score=score, verdict=replace(judged.verdict, word="fair"))
-    assert summary(calm).standing[0][-1] == "42 % of it reached (38 % to 55 %)"
+    assert summary(calm).standing[1][-1] == "42 % of it reached (38 % to 55 %)"
 
 
 def test_of_many_published_machines_the_nearest_on_either_side_are_named(measured: Result) -> None:
@@ -158,13 +159,11 @@ def test_of_many_published_machines_the_nearest_on_either_side_are_named(measure
             "created_utc": measured.created_utc,
         }
     )
-    other_weights = OTHER.model_copy(
-        update={"name": "light", "entry": "acme/y", "mixes_per_hour": Estimate(tx * 1.01), "weight_class": 4}
-    )
     many = [each.model_copy(update={"name": f"{each.name}-{index}"}) for each in published[1:3] for index in range(4)]
-    names = [row[0] for row in summary(judge(measured, (*published, *many, itself, other_weights))).standing]
-    assert len(names) == 7
-    assert names.index("this machine") == 3, "three on either side"
+    shown = summary(replace(judge(measured, (*published, *many, itself)), hardware_limit_per_hour=Estimate(4 * tx)))
+    names = [row[0] for row in shown.standing]
+    assert len(names) == 7 and names[-1] == LIMIT, "the nearest of three on either side"
+    assert names.index("this machine") == 2 and shown.is_good.startswith("above below-3, below above; 25 %")
 
 
 def test_suites_alone_are_compared_with_those_of_a_reference(measured: Result) -> None:
@@ -307,7 +306,7 @@ def test_it_fits_the_terminal_and_breaks_no_word(
     assert not COLOUR.search(piped), "a pipe has none"
     assert max(map(len, text.splitlines())) <= columns
     assert sorted(re.findall(r"[\w.%×]+", text)) == sorted(re.findall(r"[\w.%×]+", piped))
-    assert len(piped.splitlines()) <= 22
+    assert len(piped.splitlines()) <= 23
 
 
 def test_the_full_report_begins_with_the_short_one(measured: Result) -> None:

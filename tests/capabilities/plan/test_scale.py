@@ -97,11 +97,11 @@ def test_the_scale_stands_around_the_limit_of_the_hardware() -> None:
     score = judged.score
     assert score is not None and score.mixes_per_hour is not None
     by_score = summary(judged).standing
-    assert [row[-1] for row in by_score] == ["by datasheet, at most"] * 2 + [""] + ["by datasheet, at most"] * 2
-    assert all(row[2] == "–" for row in by_score if row[-1]), "the efficiency of a device is not known"
+    assert [row[-1] for row in by_score] == ["", *["by datasheet, at most"] * 4]
+    assert all(row[3] == "–" for row in by_score if row[-1]), "the efficiency of a device is not known"
     rows = summary(replace(judged, hardware_limit_per_hour=Estimate(9 * score.mixes_per_hour.estimate))).standing
     names = [row[0] for row in rows]
-    assert names[2] == "the limit of its hardware" and names[:2] != [row[0] for row in by_score[:2]]
+    assert names[3] == "the limit of its hardware" and names[1:3] != [row[0] for row in by_score[1:3]]
     bounds = json.loads(data.as_json(judged))["experiments"]["datasheets"]["mixes_per_hour"]
     assert sorted(bounds, key=lambda name: -bounds[name]) == [row[0] for row in by_score if row[-1]]
 
