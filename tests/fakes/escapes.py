@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ import psutil
 from mixmark import Device, Runner, Suite, Use
 from tests.fakes.cheats import Chain, Cheats, Honest
 
-NAP = [sys.executable, "-S", "-c", "import time; time.sleep(1000)  # of tests/fakes/escapes.py"]
+OWNER = os.environ.get("PYTEST_XDIST_WORKER")  # tests of this file run at the same time, each with naps of its own
+NAP = [sys.executable, "-S", "-c", f"import time; time.sleep(1000)  # of tests/fakes/escapes.py, {OWNER}"]
 DAEMON = """
 import os, time
 if os.fork():

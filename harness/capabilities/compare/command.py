@@ -15,6 +15,7 @@ from mixmark.harness.cli.options import ADAPTER, CONFIG, JSON, TIER, WAIT_IDLE, 
 from mixmark.harness.cli.printing import plugins_print_to_stderr, print_json, print_table
 from mixmark.harness.cli.run import progress
 from mixmark.harness.cli.show import form_of
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.text import plain
 
 if TYPE_CHECKING:
@@ -103,8 +104,13 @@ def history(folder: Path | None) -> None:
     from mixmark.harness.machine.suite_claims import judge_stored
     from mixmark.harness.record import store
 
-    folders = store.results_below(folder or store.RESULTS)
-    judged = sorted((judge_stored(store.open(each)) for each in folders), key=lambda each: each.result.created_utc)
+    judged = []
+    for each in store.results_below(folder or store.RESULTS):
+        try:
+            judged.append(judge_stored(store.open(each)))
+        except MixmarkError as error:  # the other results are not lost by it
+            click.echo(f"mixmark: left out: {plain(str(error))}", err=True)
+    judged.sort(key=lambda each: each.result.created_utc)
     print_table(
         ("when", "machine", "mix", "MX or TX", "verdict", "change"),
         [_in_history(each, judged[:at]) for at, each in enumerate(judged)],

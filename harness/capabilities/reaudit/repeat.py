@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mixmark.harness.contracts.errors import MixmarkError, ResultError
+from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.contracts.schema import Gate, Record
 from mixmark.harness.machine import suite_claims
 from mixmark.harness.machine.config import Config
@@ -74,8 +74,6 @@ def repeat(
         for record in result.records
         if record.completions is not None and record.exempt not in ("no gate", "not asked for")
     ]
-    if missing := sorted({record.route.suite for record in wanted} - suites.keys()):
-        raise ResultError(f"{folder} has records of {', '.join(missing)}", "install the packages of these suites here")
     options = {record.route.suite: dict(record.route.suite_options) for record in wanted}
     for name, path in checkpoints.items():
         options.setdefault(name, {})["weights"] = str(path)
@@ -119,6 +117,9 @@ def _auditable(record: Record, equipment: Equipment, checkpoints: Mapping[str, P
         raise MixmarkError("it has no seed, so its feeds cannot be made again")
     if route.weights != "synthetic" and route.suite not in checkpoints:
         raise MixmarkError(f"its weights are {route.weights}", f"give them: --weights {route.suite}=PATH")
+    if route.suite not in equipment.suites:
+        hint = "install its package; a model of one's own, of a file, is audited in its run alone"
+        raise MixmarkError(f"the suite {route.suite} is not installed here", hint)
     suite = equipment.suite(route)
     if suite.version != route.suite_version:
         message = f"it ran version {route.suite_version} of {route.suite}, and here is {suite.version}"

@@ -348,3 +348,12 @@ def test_the_history_shows_a_change_that_compare_finds() -> None:
     assert [row[-1] for row in rows] == ["", "", "1.51 ×"] and all("± " in row[3] for row in rows), rows
     alone = judge(result(record("a", "llm", "token", closed_loop([[5]]))))
     assert command._in_history(alone, judged)[2:] == ("–", "–", "rough", "")
+
+
+def test_a_damaged_folder_is_named_and_the_history_shows_the_others(tmp_path: Path) -> None:
+    for name in ("bad", "good"):
+        write(tmp_path / name, Maker().result())
+    (tmp_path / "bad/result.json").write_text("{")
+    done = CliRunner().invoke(main, ["history", str(tmp_path)])
+    assert (done.exit_code, len(done.stderr.splitlines()), "bad/result.json" in done.stderr) == (0, 1, True)
+    assert done.stdout.count("2026-01-02") == 1, done.stdout

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mixmark.harness.plugins import registry
 from tests.cli.shell import Shell
 from tests.fakes.folders import forge
 
@@ -84,6 +85,13 @@ def test_outputs_that_were_replaced_are_found(shell: Shell, inline: None) -> Non
 def test_a_record_that_was_not_audited_does_not_pass(shell: Shell, inline: None) -> None:
     change(shell, audit=None, unaudited="torch is not installed")
     assert audited(shell, 1)["problem"] == "it was not audited: torch is not installed"
+
+
+def test_a_suite_that_is_not_installed_is_a_record_that_cannot_be_audited(
+    shell: Shell, inline: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "find", lambda *_: {})
+    assert audited(shell, 1)["problem"].startswith("the suite null is not installed here; install its package")
 
 
 def test_a_checkpoint_has_to_be_given(shell: Shell, inline: None) -> None:
