@@ -18,19 +18,19 @@ BUDGETS = {
     "contracts": 1240,
     "resources": 345,
     "plugins": 555,
-    "plan": 885,
-    "judge": 4200,
+    "plan": 895,
+    "judge": 4280,
     "adapters": 2010,
     "meters": 255,
     "record": 495,
-    "worker": 2325,
-    "machine": 1570,
-    "measure": 2625,
+    "worker": 2285,
+    "machine": 1545,
+    "measure": 2560,
     "cli": 1040,
-    "reporters": 1610,
-    "suites": 2575,
+    "reporters": 1615,
+    "suites": 2595,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,461 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,591 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from mixmark.harness.cli.commands import main
-from mixmark.harness.judge.assessment import judge
+from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
 from mixmark.reporters.summary import summary
 from mixmark.submissions.references import ENTRIES
@@ -37,7 +37,7 @@ def reported(*options: str) -> str:
 
 def page(readme: str) -> str:
     """README with the report and the picture of the entry."""
-    found = summary(judge(store.open(RESULT)))
+    found = summary(judge_stored(store.open(RESULT)))
     picture = f"![{found.advice} ({found.verdict}). {found.score}]({PICTURE})"
     return parts.renewed(readme, report=f"```text\n{reported()}```\n\n{picture}\n")
 

@@ -327,7 +327,7 @@ def most_per_s(measured: Measurement, share: Share, peaks: PeakRates) -> float:
 
 @room.rule(
     warning("its units, costs and gate are the folder's, and were not compared with its suite: {why}"),
-    noticed=warning("a suite is not installed here, so its records were not compared with its code{share:share}"),
+    noticed=warning("a suite is not here in the version that ran, so its code could not be compared{share:share}"),
     unranked=warning("the suites {suites} were not compared with their code"),
 )
 def suites_verified(evidence: Evidence) -> Iterator[Finding]:
