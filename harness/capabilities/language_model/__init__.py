@@ -76,6 +76,8 @@ class LanguageModel(Llm):
         """Measures the gates, if the reference fits into memory. Raises UsageError."""
         from mixmark.harness.capabilities.language_model import measuring
 
+        if "longest" not in self.options:
+            raise UsageError("the model's folder is not known here", "give it with --model or in the file of a mix")
         shape, longest, free = self.shape, int(self.options["longest"]), memory.available_bytes()
         if shape.context > longest:
             why = f"the model takes {longest} tokens, and the tier {self.tier} has {shape.context}"

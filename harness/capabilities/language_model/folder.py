@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness.capabilities.own_model.model import regular
+from mixmark.harness.capabilities.own_model.model import refuse_gguf, regular
 from mixmark.harness.contracts.errors import UsageError
 
 PLUGIN = "language-model"
@@ -67,6 +67,8 @@ def section(folder: Path) -> dict[str, str]:
             f"{folder.name}/config.json has a value of a wrong type: {error}", "download it again"
         ) from error
     own = any(each for pattern in ("*.safetensors*", "pytorch_model*") for each in folder.glob(pattern))
+    for file in () if own else folder.glob("*.gguf"):
+        refuse_gguf(file)  # synthetic weights in 16 bits are not what was given
     weights = {"weights": str(folder.absolute())} if own else {}
     shown = {f"shape.{name}": json.dumps(value) for name, value in shape.items()}
     return {"plugin": PLUGIN, "model_type": config["model_type"], "longest": str(longest), **shown, **weights}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,11 +50,24 @@ def regular(file: Path) -> Path:
     return file
 
 
+def refuse_gguf(file: Path) -> None:
+    """Raises UsageError for a GGUF file, by its name or its first bytes: some caches name files by a hash."""
+    head = b""
+    with suppress(OSError), regular(file).open("rb") as opened:  # reported when the model is read
+        head = opened.read(4)
+    if head == b"GGUF" or file.suffix.lower() == ".gguf":
+        hint = "give --model the folder of config.json and safetensors that it was made from; for llama.cpp, if that is"
+        hint += " Llama-3.2-1B: mixmark run llm --adapter llamacpp --bits 4 --weights llm=FOLDER"
+        why = "its weights may have several types, and a result has one precision"
+        raise UsageError(f"{file.name} is a GGUF file, which Mixmark does not run: {why}", hint)
+
+
 def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[int]]) -> Model:
     """Reads a file with its external data. sizes: of symbolic axes, by NAME or INPUT.AXIS. samples: the shapes of the
     arrays of samples, which give the sizes of other axes. Raises UsageError."""
     from onnx import helper
 
+    refuse_gguf(file)
     proto = _parsed(file)
     stored = {tensor.name for tensor in proto.graph.initializer}
     used, inputs, types, batch = set[str](), {}, {}, ""
@@ -112,7 +126,7 @@ def _parsed(file: Path) -> ModelProto:
         raise
     except Exception as error:  # protobuf's errors have no common class
         why = getattr(error, "strerror", None) or str(error).strip().splitlines()[-1]
-        hint = "give a model in the ONNX format, with its external data beside it"
+        hint = "give an ONNX file, with its external data beside it, or a language model's folder"
         raise UsageError(f"{file.name} cannot be read as ONNX: {why}", hint) from error
     if not proto.graph.node or not proto.graph.output:
         raise UsageError(f"{file.name} cannot be read as ONNX: it has no network", "give a model in the ONNX format")

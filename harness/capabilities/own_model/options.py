@@ -59,6 +59,10 @@ def sections(
 def section(options: Mapping[str, str]) -> Mapping[str, str]:
     """The section of a suite. Its `file` is an ONNX file or a language model's folder, unless its `plugin` is given.
     Raises UsageError."""
+    from mixmark.harness.capabilities.own_model.model import refuse_gguf
+
+    if "file" in options:
+        refuse_gguf(Path(options["file"]))  # before a process asks for onnx
     folder = registry.find("services").get("model folder")
     if "plugin" in options or not folder or not Path(options.get("file", PLUGIN)).is_dir():
         return {"plugin": PLUGIN, **options}

@@ -127,6 +127,7 @@ BAD: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "heads": (config(num_attention_heads=3), "heads 3, kv_heads 2"),
     "short": (config(max_position_embeddings=100), "takes 100 tokens, and the tier smoke has 160"),
     "memory": (config(num_hidden_layers=10**9), "of weights in 16 bits"),
+    "gguf": (lambda folder: (written(folder) / "Q4_K_M.gguf").write_bytes(b"GGUF"), "is a GGUF file"),
     "shard": (without_a_shard, "model-00002-of-"),
 }
 
@@ -144,5 +145,9 @@ def test_a_folder_is_an_option_as_a_file_is(tmp_path: Path) -> None:
     given = {"model": written(tmp_path / "Qwen3-1.7B"), "inputs": None, "dims": (), "ranges": ()}
     (made,) = options.sections(given).items()
     assert made == ("Qwen3-1.7B", section(tmp_path / "Qwen3-1.7B"))
+    mix = options.sections({**given, "model": None}, {"own": {"file": "Qwen3-1.7B"}}, tmp_path)
+    assert mix == {"own": made[1]}, "so it is in the file of a mix"
+    with pytest.raises(UsageError, match="folder is not known"):
+        LanguageModel("smoke", {}).measured()
     with pytest.raises(UsageError, match="an ONNX file"):
         options.sections({**given, "dims": ("x=3",)})

@@ -218,6 +218,15 @@ BAD: Mapping[str, tuple[Callable[[dict[str, str]], object], str]] = {
 }
 
 
+@pytest.mark.parametrize(("name", "head"), [("Qwen3-Q4_K_M.GGUF", None), ("sha256-3d0b", b"GGUF\3")])
+def test_a_gguf_file_is_refused_before_anything_starts(tmp_path: Path, name: str, head: bytes | None) -> None:
+    file = tmp_path / name
+    os.mkfifo(file) if head is None else file.write_bytes(head)
+    for start in (options.section, lambda given: OnnxFile("smoke", given).measured()):
+        with pytest.raises(UsageError, match=f"{name} is a GGUF file"):
+            start({"file": str(file)})
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_a_sentence(linear: dict[str, str], case: str) -> None:
     spoil, words = BAD[case]
