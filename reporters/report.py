@@ -74,7 +74,7 @@ def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Bl
     The first screen of a page answers all of it, on a telephone too; on a console the command prints `next` last.
     """
     kwh = ["mixes per kWh"] if assessment.score and assessment.score.mixes_per_kwh else []
-    header = ("where it stands", "", "mixes per hour", *kwh, "beside this one")
+    header = ("where it stands", "log scale", "mixes per hour", *kwh, "beside this one")
     good = [("is that good", found.is_good)] if found.is_good else []
     standing = Table("", header, found.standing, text_columns=len(header))
     yield Paragraph(found.score, style="strong")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 from typing import Literal, NamedTuple
 
 from mixmark.harness.contracts.figures import Estimate
@@ -18,6 +19,7 @@ from mixmark.harness.contracts.text import Reason
 from mixmark.harness.judge import references
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.energy import total as machine_energy
+from mixmark.harness.judge.evidence import Measurement
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_NS, KWH_J
 from mixmark.harness.judge.references import ReferenceRate, ReferenceScore
@@ -261,7 +263,7 @@ def _is_good(rows: Sequence[_Standing]) -> str:
     """Where the machine stands in a sentence: between whose limits, and how much of its own it reached."""
     own = next((row.per_hour.estimate for row in rows if row.style == "own"), 0.0)
     others = sorted((row for row in rows if row.name not in (THIS, LIMIT)), key=lambda row: row.per_hour.estimate)
-    names = ["the limit of " * (row.style == "bound") + row.name for row in others]
+    names = ["the datasheet limit of " * (row.style == "bound") + row.name for row in others]
     at = sum(row.per_hour.estimate <= own for row in others)
     parts = [f"above {name}" for name in names[max(0, at - 1) : at]] + [f"below {name}" for name in names[at : at + 1]]
     reached = [row.beside.replace("of it reached", "of what this hardware allows") for row in rows if row.name == LIMIT]
@@ -335,7 +337,7 @@ def _suites(assessment: Assessment) -> Iterator[SuiteLine]:
         routes = _best_routes(own, models)
         undisturbed = [row for row in own if row.key not in disturbed]
         findings = assessment.findings
-        yield _best_line(undisturbed, routes, names, findings) if routes else _failed_line(own, names, findings)
+        yield _best_line(undisturbed, routes, names, assessment) if routes else _failed_line(own, names, findings)
 
 
 def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[Finding]) -> SuiteLine:
@@ -347,7 +349,7 @@ def _failed_line(own: Sequence[Solo], names: dict[str, str], findings: Sequence[
 
 
 def _best_line(
-    own: Sequence[Solo], routes: list[list[Solo]], names: dict[str, str], findings: Sequence[Finding]
+    own: Sequence[Solo], routes: list[list[Solo]], names: dict[str, str], assessment: Assessment
 ) -> SuiteLine:
     (first, *alike), *others = routes
     rate = figures.rate(first.units_per_s, first.names.short)
@@ -356,7 +358,7 @@ def _best_line(
     if first.scenario == "server" and not first.is_highest_rate:
         others = []  # the rate is the requested one on every route
     parts = [f"{significant(first.speed / row.speed)} × {_route(row, names)}" for row, *_ in others]
-    parts += _tried(first, own, names)
+    parts += _tried(first, own, names, assessment.measured.values())
     left_out = len(parts) - MOST_OTHERS
     parts = parts[:MOST_OTHERS]
     if alike:
@@ -364,7 +366,7 @@ def _best_line(
         parts.insert(0, f"the fastest of {len(alike) + 1} equal devices, {times} × the slowest")
     if left_out > 0:
         parts.append(f"{left_out} more")
-    parts = [*_doubtful(first, own, names, findings), *parts]
+    parts = [*_doubtful(first, own, names, assessment.findings), *parts]
     if first.roofline_fraction is not None and first.roofline_fraction < FAR:
         parts.insert(0, f"{figures.roofline(first.roofline_fraction)} of the hardware limit")
     return SuiteLine(figures.name(first.route.suite), rate, _route(first, names), ", ".join(parts))
@@ -381,12 +383,16 @@ def _doubtful(first: Solo, own: Sequence[Solo], names: dict[str, str], findings:
             yield figures.name(f"{times} × as fast by {_route(row, names)}, but {why}", LONGEST_REASON)
 
 
-def _tried(first: Solo, own: Sequence[Solo], names: dict[str, str]) -> Iterator[str]:
-    """How much faster the first route was than each route that was only screened."""
+def _tried(first: Solo, own: Sequence[Solo], names: dict[str, str], measured: Iterable[Measurement]) -> Iterator[str]:
+    """How much faster the first route was than each route that was only screened, by the screening runs of both if
+    there are any: the machine may have changed its speed since."""
     known = [row for row in own if row.status == "screened" and row.scenario == first.scenario and row.speed]
-    lead = "by quick checks of seconds: "
+    lead, same = "by quick checks of seconds: ", (True, first.route, first.scenario)
+    checks = (each for each in measured if (each.record.screening, each.record.route, each.record.scenario) == same)
+    speeds = [each.throughput_per_s or 0.0 for each in checks if not each.disturbed]
+    speed = geometric_mean([*filter(None, speeds)] or [first.speed])
     for row in sorted(known, key=lambda row: row.speed, reverse=True):
-        yield f"{lead}{significant(first.speed / row.speed)} × {_route(row, names)}"
+        yield f"{lead}{significant(speed / row.speed)} × {_route(row, names)}"
         lead = ""
 
 

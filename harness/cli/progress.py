@@ -75,7 +75,8 @@ class Progress:
 
     def __enter__(self) -> Observer:
         if (left_s := self.eta.total_s - self.eta.done_s) >= LONG_S:
-            self.console.print(f"mixmark: this run takes about {left_s / 60:.0f} minutes", highlight=False)
+            takes = f"takes about {left_s / 60:.0f} minutes, longer on a slow or busy machine"
+            self.console.print(f"mixmark: this run {takes}", highlight=False)
         if self.console.is_interactive:
             self.live.start()
         return self.notify
@@ -118,7 +119,7 @@ class Progress:
             case Scored(result=result):
                 judged = judge(result.model_copy(update={"finished": True, "live": False}))
                 if score := judged.score:
-                    said = f"{score.headline}: {judged.verdict.word}"
+                    said = f"{score.headline}. Verdict: {judged.verdict.word}"
                     self._print(f"{said}. Each suite alone comes next; Ctrl-C keeps the score")
 
     def _expect_mix(self, phases: Sequence[Phase]) -> None:
@@ -228,9 +229,9 @@ class Progress:
 
 
 def _done(snapshot: MixSnapshot, whole: str) -> str:
-    """The work that is done, and how much of it is in whole mixes: the slowest suite may finish its first feed last."""
+    """The work that is done, and how much the suite has that is furthest behind: its first feed may end last."""
     done = fmean(snapshot.units.get(suite, 0.0) / units for suite, units in snapshot.mix_units.items())
-    return f"work for {done:.2f} {whole}, {snapshot.mixes:.2f} of them whole"
+    return f"work for {done:.2f} {whole}; slowest suite {snapshot.mixes:.2f}"
 
 
 def _clock(seconds: float) -> str:

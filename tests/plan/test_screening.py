@@ -294,11 +294,15 @@ def test_a_feed_that_was_broken_off_goes_on_at_its_pace() -> None:
     assert screening_per_s(whole, 8) == pytest.approx(8)
 
 
-def test_a_screened_route_is_compared_with_the_runs_of_the_fastest() -> None:
-    judged = judge(tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 5}))
+@pytest.mark.parametrize(("screened", "times"), [(0, "1.40"), (1, "1.00")])
+def test_a_screened_route_is_compared_with_the_screening_run_of_the_fastest(screened: int, times: str) -> None:
+    after = tried(began(candidates(*PAIR)), {"torch": 7, "onnxruntime": 5})
+    same = {"key": "check", "phase": "check", "screening": True, "completions": after.records[-1].completions}
+    checks = [after.records[2].model_copy(update=same)] * screened
+    judged = judge(after.model_copy(update={"records": (*after.records, *checks)}))
     assert [(row.route.adapter, row.status) for row in judged.runs] == [("torch", "ok"), ("onnxruntime", "screened")]
     (line,) = summary(judged).suites
-    assert (line.route, line.others) == ("torch bf16", "by quick checks of seconds: 1.40 × onnxruntime fp32")
+    assert (line.route, line.others) == ("torch bf16", f"by quick checks of seconds: {times} × onnxruntime fp32")
     assert [each.about for each in judged.findings if each.rule == "screened"] == [judged.runs[1].key]
 
 
