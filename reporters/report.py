@@ -97,14 +97,16 @@ def _brief(assessment: Assessment, found: Summary, is_page: bool) -> Iterator[Bl
 
 def _full(assessment: Assessment, is_page: bool) -> Iterator[Block]:
     """Everything that is known, section by section."""
+    few = hosts.condensed(assessment)
     if explained := list(scores.explained(assessment)):
         yield Heading("The score and what explains it", "score")
         yield from explained
     yield Heading("Each suite alone", "results")
     if assessment.solos:
+        yield hosts.table(assessment)
         if is_page:
-            yield from experiments.pictures("routes", assessment)
-        yield measurements.table(assessment.solos, assessment)
+            yield from experiments.pictures("routes", few)
+        yield measurements.table(few.solos, few)
     else:
         yield Paragraph("No suite was measured alone.", style="quiet")
     if scope := figures.scope(assessment.runs):
@@ -112,15 +114,15 @@ def _full(assessment: Assessment, is_page: bool) -> Iterator[Block]:
     if assessment.hosted:
         yield Heading(figures.HOSTED, "hosted")
         yield measurements.table(assessment.hosted, assessment)
-    yield from _matrix(assessment)
-    yield from _ceilings(assessment)
+    yield from _matrix(few)
+    yield from _ceilings(few)
     for section, found in experiments.shown(assessment):
         yield from section.section(assessment, found)
     yield from _findings(assessment)
-    if is_page and (each := list(measurements.each(assessment))):
+    if is_page and (each := list(measurements.each(few))):
         yield Heading("Measurements", "records")
         yield from each
-    yield from _system(assessment.result)
+    yield from _system(assessment.result, hosts.shown(assessment))
     if is_page:
         yield Facts([*_systems(assessment.result), *_environments(assessment.result)], folded="Disclosure")
         yield Facts(list(_run(assessment.result)), folded="The run")
@@ -176,10 +178,11 @@ def _findings(assessment: Assessment) -> Iterator[Block]:
     found = [finding for finding in assessment.findings if finding.rule != "finished" or finding.about not in failed]
     yield Heading("Findings", "findings")
     yield Paragraph(f"Why the verdict is {verdict.word}:")
-    yield Bullets([f"{reason} ({remedy})" if remedy else reason for reason, remedy in verdict.in_words])
-    yield Notes(figures.merged(found, figures.labels(result)))
+    why = (("", "", f"{reason} ({remedy})" if remedy else reason) for reason, remedy in verdict.in_words)
+    yield Bullets([text for _, _, text in hosts.folded(why, result)])
+    yield Notes([*hosts.folded(figures.merged(found, figures.labels(result)), result)])
     yield Heading("Not measured", "missing")
-    missing = list(_missing(result))
+    missing = list(hosts.folded(_missing(result), result))
     yield Notes(missing) if missing else Paragraph("All that was planned has a figure.", style="quiet")
 
 
@@ -203,9 +206,8 @@ def _missing(result: Result) -> Iterator[tuple[str, str, str]]:
         yield "absent", f"experiment {name}", "it is not installed here: its facts are kept, and not shown"
 
 
-def _system(result: Result) -> Iterator[Block]:
+def _system(result: Result, names: dict[str, str]) -> Iterator[Block]:
     header = ("device", "kind", "model", "memory pool", "native types", "memory")
-    names = figures.device_names(result)
     rows = [
         (
             names[device.id],
@@ -216,6 +218,7 @@ def _system(result: Result) -> Iterator[Block]:
             figures.gibibytes(device.memory_bytes),
         )
         for device in result.devices
+        if device.id in names
     ]
     yield Heading("System", "system")
     yield Facts([(hosts.label(group), hosts.described(group.system)) for group in result.groups])

@@ -13,7 +13,7 @@ from mixmark.harness.judge.energy.total import ready_watts
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import HOUR_S, KWH_J, ScoredRun
 from mixmark.harness.judge.score import Score
-from mixmark.reporters import figures
+from mixmark.reporters import figures, hosts
 from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.summary import limits
@@ -38,7 +38,7 @@ def explained(assessment: Assessment) -> Iterator[Paragraph | Facts | Table]:
     if run := found.median_run():
         diagnosis = assessment.diagnoses[run.phase]
         facts += _facts(run, diagnosis, assessment.result)
-        tables += [_streams(run, found.mix), _parts(diagnosis, figures.device_names(assessment.result))]
+        tables += [_streams(run, found.mix), _parts(diagnosis, hosts.shown(assessment))]
         if any(part.retained is not None and part.retained > 1.005 for part in diagnosis.parts):
             tables.append(Paragraph(FASTER, style="quiet"))
     if len(found.runs) > 1:
@@ -118,7 +118,7 @@ def _streams(run: ScoredRun, mix: Mix) -> Table:
 
 def _parts(diagnosis: Diagnosis, names: dict[str, str]) -> Table:
     rows: list[tuple[str, ...]] = []
-    for device, busy in diagnosis.busy.items():
+    for device, busy in ((device, busy) for device, busy in diagnosis.busy.items() if device in names):
         own = [part for part in diagnosis.parts if part.device == device]
         for index, part in enumerate(own):
             solo = UNKNOWN if part.solo_units_per_s is None else f"{significant(part.solo_units_per_s)}/s"

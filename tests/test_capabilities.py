@@ -23,7 +23,7 @@ HOMONYMS = {
     "hosts": (
         "whose devices, systems and domains a result holds; one is this machine",
         "result assessment evidence reading coverage total consistency setup executor local_executor placement hosts "
-        "report summary",
+        "report scores summary",
     ),
     "paths": ("of files", "counters data"),
     "plan": ("of a mix, and the room that makes it", ANYWHERE),

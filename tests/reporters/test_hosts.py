@@ -7,13 +7,13 @@ import csv
 import pytest
 
 import mixmark.reporters.data
-from mixmark.harness.contracts.schema import Hosts
+from mixmark.harness.contracts.schema import Failure, Hosts
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.plan import mixes
 from mixmark.reporters import hosts, report
 from mixmark.reporters.hosts import label
-from tests.fakes.hosts import cluster
-from tests.fakes.machine import EDGE, one_run
+from tests.fakes.hosts import cluster, rates
+from tests.fakes.machine import EDGE, altered, one_run
 from tests.golden.sample import system
 from tests.judge.test_hosts import carrying
 
@@ -73,3 +73,20 @@ def test_one_machine_has_no_words_about_hosts() -> None:
     text = report.full(alone)
     assert "This machine does" in flat(text)
     assert not any(word in text for word in ("self-contained", "clocks", "1 host", "cluster"))
+
+
+@pytest.mark.slow
+def test_a_page_of_a_hundred_hosts_has_a_row_of_equal_devices_and_names_the_slowest_and_the_failed() -> None:
+    names = tuple(f"host{number}" for number in range(1, 101))
+    run = cluster(names, speeds=rates(names) | {("llm", "host57/gpu:0"): 80.0}, seconds=5)
+    lost = {f"solo.dlrm.{name}-cpu-0" for name in names[-20:]}
+    gone = {"completions": None, "error": Failure(kind="crashed", message="out of memory"), "audit": None}
+    judged = judge(altered(run, lambda record: record.key in lost, **gone))
+    rows = {(row[0], row[2]): row[3:] for row in hosts.table(judged).rows}
+    assert rows["llm", "host57/gpu:0"] == ("100", "80.0 tok/s", "100 tok/s", "100 tok/s")
+    assert rows["dlrm", "host1/cpu:0"] == ("80", *["30,000 samples/s"] * 3)
+    page = report.html(judged)
+    text = report.full(judged)
+    assert len(page.encode()) < 1_000_000 and len(text.splitlines()) < 250
+    assert 'id="solo.llm.host57-gpu-0"' in page and "solo.llm.host58-gpu-0" not in page
+    assert "dlrm on host81/cpu:0 by acme in bf16, offline, " in page and "and 8 more: crashed: out of" in flat(text)

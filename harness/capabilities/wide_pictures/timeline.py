@@ -20,7 +20,7 @@ from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.mixed_run import ScoredRun
 from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.judge.statistics.timestamps import Floats
-from mixmark.reporters import charts, figures, scores
+from mixmark.reporters import charts, figures, hosts, scores
 from mixmark.reporters.document import Chart, Table
 
 COLUMNS = 160  # columns of time of a device: 64 devices make no large page, and brief feeds share a column
@@ -57,11 +57,11 @@ def mix_over_time(assessment: Assessment) -> Iterator[Chart]:
     run = assessment.score.median_run() if assessment.score else None
     if run is None:
         return
-    names, suites = figures.device_names(assessment.result), [progress.suite for progress in run.suites]
+    names, suites = hosts.shown(assessment), [progress.suite for progress in run.suites]
     begin_ns, end_ns = span_ns(assessment.result, run)
     edges_ns = np.array((run.begin_ns, run.end_ns))
     window = tuple(((edges_ns - begin_ns) / (end_ns - begin_ns)).tolist())
-    seen = lanes(assessment.result, run)
+    seen = [lane for lane in lanes(assessment.result, run) if lane.device in names]
     rows = [
         Strip(names[lane.device], f"{figures.whole_percent(lane.busy)} busy", strips.lane(lane.columns, window))
         for lane in seen
