@@ -27,10 +27,10 @@ BUDGETS = {
     "machine": 1545,
     "measure": 2560,
     "cli": 1040,
-    "reporters": 1615,
+    "reporters": 1670,
     "suites": 2595,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,591 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,650 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

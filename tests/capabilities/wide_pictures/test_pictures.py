@@ -76,7 +76,7 @@ def test_a_mix_that_went_slower_for_a_while_is_not_steady_and_says_what_it_cost(
     _, _, values = facts(finding)
     assert [values[name] for name in ("begin_s", "end_s", "window_s")] == pytest.approx([200, 280, 600])
     assert (values["figure"], round(values["rate_pct"]), round(values["moved_pct"], 1)) == ("mixes per hour", 41, 8.6)
-    assert slowed.verdict.word == "disturbed"
+    assert slowed.verdict.word == "rough"
     assert f"<small>{words(finding)}</small>" in report.html(slowed)
 
 
