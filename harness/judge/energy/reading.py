@@ -261,7 +261,7 @@ def rows_of_changes(samples: Samples) -> set[int]:
     """A hash of each four changes in a row, rounded, with the time at which they began to 4 s. Sources of one reading
     have most of them in common, and other sources few, even if they show few different values."""
     moved = np.flatnonzero(np.diff(samples.values)) + 1
-    changes = np.round(np.diff(samples.values[np.concatenate((np.zeros(1, np.int64), moved))]) * 1e6)
+    changes = np.round(np.diff(np.concatenate((samples.values[:1], samples.values[moved]))) * 1e6)
     if len(changes) < ROW:
         return set()
     rows = np.stack([changes[at : len(changes) - ROW + 1 + at] for at in range(ROW)], axis=1).astype(np.int64)

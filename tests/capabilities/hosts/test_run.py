@@ -69,7 +69,7 @@ def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell, inline: 
     out, err = leader.communicate(timeout=60)
     assert (leader.returncode, "Traceback" in err) == (130, False), (leader.returncode, err)
     assert (len(agents), [each for each in family if lives(each)]) == (2, [])
-    assert f"next    mixmark run --resume out --adapter {BAND} --hosts hosts.toml" in out
+    assert f"next    mixmark run --resume out --mix duo.toml --adapter {BAND} --hosts hosts.toml" in out
     before = store.open(shell.folder / "out")
     assert len(before.records) == 4 and "mixed" not in {each.scenario for each in before.records}
     alone = shell("run", "--resume", "out", "--adapter", BAND)
