@@ -91,7 +91,7 @@ def test_the_score_comes_first_and_is_that_of_the_report(shell: Shell) -> None:
     assert all(each.audited for each in found.records), "the checks too"
     judged = judge(found)
     shown = " ".join(done.stderr.split())
-    assert judged.score and f"{judged.score.headline}: {judged.verdict.word}. Each suite" in shown, done.stderr
+    assert judged.score and f"{judged.score.headline}. Verdict: {judged.verdict.word}. Each suite" in shown, done.stderr
     (diagnosis,) = judged.diagnoses.values()
     halved = [each if each.screening or each.scenario == "mixed" else slower(each) for each in found.records]
     (of_half,) = judge(found.model_copy(update={"records": tuple(halved)})).diagnoses.values()
