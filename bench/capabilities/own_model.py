@@ -26,20 +26,20 @@ from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.messages import AdapterCalls, SuiteChoice
 from mixmark.harness.worker.outputs import Commitments
 
+SPEC = "mixmark.harness.capabilities.own_model:OnnxFile"
 GOAL = 0.97
 ROUND_S = 4.0
 
 
 @contextmanager
 def ours(adapter: str, options: Mapping[str, str]) -> Iterator[Callable[[], float]]:
-    spec = registry.find("suites", ["mixmark.harness.capabilities.own_model:OnnxFile"])["onnx-file"].spec
     with tempfile.TemporaryDirectory(prefix="mixmark-") as folder:
         out = Path(folder) / "out.npz"
         with Worker(registry.find("adapters")[adapter], {}, Path(folder), Path(folder) / "log") as worker:
             device = next(
                 each for each in worker.call(AdapterCalls.discover, TIMEOUT_S)().devices if each.kind == "cpu"
             )
-            choice = SuiteChoice(name="onnx-file", spec=spec, tier="edge", options=dict(options))
+            choice = SuiteChoice(name="onnx-file", spec=SPEC, tier="edge", options=dict(options))
             worker.call(AdapterCalls.open, TIMEOUT_S)(
                 key="a", device=device, suite=choice, precision="fp32", scenario="single-stream", free_bytes=None
             )
