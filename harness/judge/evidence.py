@@ -33,7 +33,7 @@ class Measurement:
     record: schema.Record
     completions: schema.Completions
     result: schema.Result = field(repr=False)
-    """Of its machine alone."""
+    """The facts of its machine alone."""
 
     @property
     def key(self) -> str:

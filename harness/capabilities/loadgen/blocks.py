@@ -14,7 +14,7 @@ from mixmark.reporters.figures import UNKNOWN
 
 TITLE = "Timed by LoadGen: not MLPerf results"
 BRIEF_PER_S = 50
-"""Of more feeds per second the message to the worker and back is a visible part of a latency."""
+"""The feeds per second above which the message to the worker and back is a visible part of a latency."""
 
 
 class LoadGenSection(Section):

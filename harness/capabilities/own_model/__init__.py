@@ -141,7 +141,10 @@ class OnnxFile(Suite):
 
         model, _ = self._read
         running = session(model.proto)
-        run = lambda graph, *given: outputs_of(running, dict(zip(model.inputs, given, strict=True)))  # noqa: E731
+
+        def run(graph: str, *given: Array) -> Any:
+            return outputs_of(running, dict(zip(model.inputs, given, strict=True)))
+
         engine: Any = SimpleNamespace(put=np.asarray, run=run, get=np.asarray)
         yield GraphRunner(self, engine, concurrency=1, facts={})
 

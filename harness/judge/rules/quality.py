@@ -363,7 +363,7 @@ class _MeteredWindow:
     phase: str
     energy: MachineEnergy
     result: Result
-    """Of the machine or the machines that it is about."""
+    """The facts of the machine, or of the machines, that it is about."""
     metering: Metering | None
     """None if the meters were not read in its phase."""
 
