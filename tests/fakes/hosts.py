@@ -115,7 +115,7 @@ def cluster(names: Sequence[str] = NAMES, runs: int = 1, speeds: Rates | None = 
             "meterings": tuple(
                 metering(name, [*of_phase[name].values()], WATTS, *span) for name, span in spans.items()
             ),
-            "connections": tuple(connection(name, host) for name in spans for host in names),
+            "connections": tuple(connection(name, host) for name in spans for host in of_phase[name]),
         }
     )
 
