@@ -18,16 +18,15 @@ from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.plan import mixes
 from mixmark.harness.record import store
 from mixmark.harness.record.files import sha256_of
-from mixmark.harness.resources.files import foreign, regular
+from mixmark.harness.resources.files import foreign
 from mixmark.submissions import check, files, redact
-from mixmark.submissions.conclude import Contribution, contribution_of, entry, unlike
+from mixmark.submissions.conclude import Contribution, contribution_of, entry
 from mixmark.submissions.entry import (
     DECLARATION,
     MANIFEST,
     RESULTS,
     Declaration,
     EntryVerdict,
-    KitReport,
     Manifest,
     Signed,
     identity,
@@ -62,7 +61,6 @@ def bundle(
     key: Path | None = None,
     dry_run: bool = False,
     replace: bool = False,
-    reports: Sequence[Path] = (),
     allowed: Path | None = None,
     originals: Path | None = None,
     before: Callable[[Bundle], object] = lambda made: None,
@@ -71,9 +69,8 @@ def bundle(
     check rejects it, or in a dry run.
 
     words: (text, its kind) of texts to remove beside those that look private. key: the SSH key to sign with.
-    replace: whether an existing entry is replaced, which stays as its history. reports: files with reports of the
-    conformance kit. allowed, originals: as `check.check` takes them. before: is called before anything is written, and
-    may raise. Raises MixmarkError.
+    replace: whether an existing entry is replaced, which stays as its history. allowed, originals: as `check.check`
+    takes them. before: is called before anything is written, and may raise. Raises MixmarkError.
     """
     found = _opened(results)
     redactor, kept = _redactor([result for result, _ in found], words)
@@ -87,15 +84,12 @@ def bundle(
             _added(home / RESULTS / str(number), result, path, redactor)
             for number, (result, path) in enumerate(found, 1)
         ]
-        kits = [_report(path, contributions, redactor) for path in reports]
         path = entry(declaration, contributions, Signed(state="none")).path
         folder, target = home.parent / path, out / path
         if target.exists() and not (replace or dry_run):
             raise UsageError(f"{target} exists", "give --replace, or another --system")
         folder.parent.mkdir(parents=True)
         home.rename(folder)
-        for report in kits:
-            (folder / f"conformance.{report.name}.json").write_bytes(files.written(report))
         (folder / DECLARATION).write_bytes(files.written(declaration))
         manifest = files.write_manifest(folder)
         if key is not None:
@@ -198,19 +192,3 @@ def _write(folder: Path, clean: Result, result: Result, source: Path) -> None:
 def _figures(assessment: Assessment) -> object:
     found = assessment.score
     return found and (found.mixes_per_hour, found.mixes_per_kwh, found.grade, found.weight_class, found.boundary)
-
-
-def _report(path: Path, contributions: Sequence[Contribution], redactor: Redactor) -> KitReport:
-    """A report of the conformance kit without its private texts. Raises UsageError if it is not such a report, or not
-    about an adapter of the results."""
-    try:
-        report = KitReport.model_validate_json(regular(path.resolve(), files.MAX_DOCUMENT_BYTES))
-        clean = KitReport.model_validate(redactor.content(report.model_dump(mode="json")))
-    except (OSError, ValueError) as error:
-        hint = "mixmark check adapter NAME --out FILE writes one"
-        raise UsageError(f"{path} is no report of the conformance kit", hint) from error
-    redactor.leave(clean)
-    for contribution in contributions:
-        if reason := unlike(report, contribution):
-            raise UsageError(f"{path}: {reason}", f"check it again: mixmark check adapter {report.name} --out {path}")
-    return clean

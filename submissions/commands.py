@@ -57,14 +57,6 @@ ORIGINALS = click.option(
     type=click.Path(path_type=Path),
     help="TOML file with these facts and more, such as the price. Flags win.",
 )
-@click.option(
-    "--conformance",
-    "reports",
-    multiple=True,
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Add a report of the conformance kit on an adapter of the results. Repeatable.",
-)
 @click.option("--redact", multiple=True, metavar="WORD", help="Remove this word, too. Repeatable.")
 @click.option("--sign", "key", metavar="KEY", type=click.Path(path_type=Path), help="Sign with this SSH key.")
 @click.option(
@@ -84,7 +76,6 @@ ORIGINALS = click.option(
 def submit(
     results: tuple[Path, ...],
     declared: Path | None,
-    reports: tuple[Path, ...],
     redact: tuple[str, ...],
     key: Path | None,
     out: Path,
@@ -117,7 +108,7 @@ def submit(
         if made.verdict.entry is not None and not dry_run and asks():
             click.confirm("Publish these texts as they stand?", abort=True)
 
-    made = bundle(results, declaration, out, words, key, dry_run, replace, reports, allowed_signers, originals, shown)
+    made = bundle(results, declaration, out, words, key, dry_run, replace, allowed_signers, originals, shown)
     _end(made, dry_run)
     sys.exit(1 if made.verdict.problems else 0)
 

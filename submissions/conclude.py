@@ -6,13 +6,11 @@ Nothing here reads a file. Every figure comes from an assessment, and thus from 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from mixmark.harness.contracts.device_ids import local
-from mixmark.harness.contracts.schema import BUILT_IN, MIXES, Finding, Result, Route, WeightClass
-from mixmark.harness.contracts.text import Reason
+from mixmark.harness.contracts.schema import MIXES, Finding, Result, Route, WeightClass
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.harness.judge.findings import in_full, words
@@ -24,17 +22,7 @@ from mixmark.harness.judge.verdict import Verdict, VerdictWord
 from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.submissions import versions
-from mixmark.submissions.entry import (
-    RESULTS,
-    Declaration,
-    DisclosedMachine,
-    Division,
-    Entry,
-    KitReport,
-    MixedRun,
-    Signed,
-    Tuning,
-)
+from mixmark.submissions.entry import RESULTS, Declaration, DisclosedMachine, Division, Entry, MixedRun, Signed, Tuning
 
 ACCELERATOR = re.compile(
     r"(?i)\b(?:geforce|[rg]tx|tesla|quadro|radeon|instinct|mi[0-9]{3}x?|gaudi|tpu|npu|[abhv][1-3]00|g[bh][23]00|l40?s?|t4)\b"
@@ -96,13 +84,8 @@ def contribution_of(number: int, assessment: Assessment, sha256: str) -> Contrib
     )
 
 
-def entry(
-    declaration: Declaration, results: Sequence[Contribution], signed: Signed, kits: Iterable[KitReport] = ()
-) -> Entry:
-    """Computes the entry from its results. Each result must have a score of the same mix.
-
-    kits: the reports of the conformance kit that the entry holds.
-    """
+def entry(declaration: Declaration, results: Sequence[Contribution], signed: Signed) -> Entry:
+    """Computes the entry from its results. Each result must have a score of the same mix."""
     score, first = whole(results), results[0]
     assert score.mixes_per_hour is not None  # its caller saw to it
     open_by, tuned_by = tuple(dict.fromkeys(_open_by(results))), tuple(dict.fromkeys(_tuned_by(results)))
@@ -148,24 +131,8 @@ def entry(
         ended_utc=max(result.header.created_utc for result in results),
         commands=tuple(result.header.command for result in results),
         results=tuple(result.sha256 for result in results),
-        kits={report.name: report.passed for report in kits},
         signed=signed,
     )
-
-
-def unlike(report: KitReport, contribution: Contribution) -> Reason | None:
-    """Why a report of the conformance kit is not about the code of an adapter that a result ran."""
-    name = f"result {contribution.number}"
-    ran = [own for adapter, own in contribution.header.environments.items() if local(adapter) == report.name]
-    if report.kind != "adapter" or not ran:
-        return f"{name} has no {report.kind} {report.name}"
-    for environment in ran:
-        known = environment.sha256 or environment.origin == report.origin == BUILT_IN
-        if not known or environment.sha256 != report.sha256:
-            return f"{name} ran another code of {report.name} than the kit checked"
-        if environment.mixmark != report.mixmark:
-            return f"{name} was measured by Mixmark {environment.mixmark}, and the kit ran with {report.mixmark}"
-    return None
 
 
 def whole(results: Sequence[Contribution]) -> Score:

@@ -3,7 +3,6 @@
     <entries>/<organisation>/<system>/<mix>-<weight class>-bit/     the entry that counts
     <entries>/<organisation>/<system>/<mix>-<weight class>-bit-<id>/  an entry that it replaced; both hold:
         declaration.json    facts that are not measured: names, availability, price (Declaration)
-        conformance.X.json  optional: the report of the conformance kit on the adapter X
         results/1/ …        the result folders, without names of hosts and users
         manifest.json       the size and the SHA-256 of each file above (Manifest)
         manifest.json.sig   optional: the signature of manifest.json by `ssh-keygen -Y sign`
@@ -27,7 +26,7 @@ from pydantic import AfterValidator, Field
 from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.figures import Estimate
-from mixmark.harness.contracts.text import Label, Sentence, plain
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.score import Grade
 from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.verdict import VerdictWord
@@ -35,8 +34,6 @@ from mixmark.harness.judge.verdict import VerdictWord
 SCHEMA: Literal[1] = 1
 """The version of the files of an entry."""
 
-CONFORMANCE = re.compile(r"conformance\.([A-Za-z0-9][A-Za-z0-9._-]*)\.json")
-"""The report of the conformance kit on an adapter."""
 DECLARATION, RESULTS = "declaration.json", "results"
 MANIFEST, SIGNATURE = "manifest.json", "manifest.json.sig"
 
@@ -113,36 +110,6 @@ class Price(schema.Fact):
     def __str__(self) -> str:
         amount = Decimal(self.amount)
         return f"{amount:,.0f} {self.currency}" if amount >= 100 else f"{amount:,.2f} {self.currency}"
-
-
-class KitCheck(schema.Fact):
-    """The outcome of a check of the conformance kit."""
-
-    check: Label
-    state: Literal["passed", "failed", "not checked"]
-    message: Sentence
-    docs: Label
-
-
-class KitReport(schema.Fact):
-    """A report of the conformance kit on a plugin, as the kit's `Report` defines it."""
-
-    schema_version: Literal[1] = 1
-    kind: Literal["adapter", "meter", "suite"]
-    name: Label
-    origin: Label
-    source: Label
-    sha256: Label
-    mixmark: Label
-    created_utc: Label
-    devices: tuple[schema.Device, ...]
-    verdicts: tuple[KitCheck, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing failed, and something was checked."""
-        states = {result.state for result in self.verdicts}
-        return "failed" not in states and "passed" in states
 
 
 class Reproduction(schema.Fact):
@@ -289,8 +256,6 @@ class Entry(schema.Fact):
     """The command of each result."""
     results: tuple[Sha256, ...]
     """The SHA-256 of each result's SHA256SUMS, which holds the hashes of result.json and of the raw files."""
-    kits: dict[str, bool]
-    """Whether an adapter passed the conformance kit, by its name; only adapters that have a report in the entry."""
     signed: Signed
 
     @property

@@ -25,12 +25,12 @@ from mixmark.submissions.entry import MANIFEST, SIGNATURE, File, Manifest, Signe
 AFact = TypeVar("AFact", bound=Fact)
 NAMESPACE = "mixmark-entry"
 TIMEOUT_S = 120.0  # a person may have to type a passphrase or touch a key
-MAX_DOCUMENT_BYTES = 8 << 20  # of a declaration, a manifest or a report of the conformance kit
+MAX_DOCUMENT_BYTES = 8 << 20  # of a declaration or a manifest
 MAX_SIGNATURE_BYTES = 16_384
 
 
 def written(fact: Fact) -> bytes:
-    """The bytes of a declaration, a manifest or a report of the conformance kit."""
+    """The bytes of a declaration or a manifest."""
     return (json.dumps(fact.model_dump(mode="json"), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

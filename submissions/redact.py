@@ -80,7 +80,7 @@ class Redactor:
     domains: dict[str, str] = field(default_factory=dict)
     """The new id of each energy domain whose id is private, as it is with the new ids of devices."""
     left: dict[str, dict[str, None]] = field(default_factory=dict)
-    """The texts of results and reports that stayed and that Mixmark did not write, by the name of their field."""
+    """The texts of results and declarations that stayed and that Mixmark did not write, by the name of their field."""
     new: dict[tuple[str, str], str] = field(default_factory=dict)
     """The new text of each (kind, text) that was replaced."""
     times: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -161,7 +161,7 @@ class Redactor:
         return clean
 
     def leave(self, fact: Fact) -> None:
-        """Collects the texts that stay in a result or a report."""
+        """Collects the texts that stay in a result or a declaration."""
         for name, text in texts(fact):
             self.left.setdefault(name, {})[text] = None
 
@@ -220,8 +220,6 @@ OWN = {
     "Mix": {"tier", "units", "limits"},
     "System": {"mixmark", "git_commit"},
     "Environment": {"mixmark", "sha256"},
-    "KitReport": {"kind", "created_utc", "mixmark", "sha256"},
-    "KitCheck": {"check", "state", "docs"},
 }
 """The fields of each class whose texts Mixmark writes itself. Any other field is shown, also one that is new."""
 

@@ -20,8 +20,8 @@ from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.timestamps import Floats, copies
 from mixmark.harness.record import store
 from mixmark.submissions import files
-from mixmark.submissions.conclude import Contribution, unlike
-from mixmark.submissions.entry import CONFORMANCE, DECLARATION, MANIFEST, RESULTS, SIGNATURE, Entry, is_slug
+from mixmark.submissions.conclude import Contribution
+from mixmark.submissions.entry import DECLARATION, MANIFEST, RESULTS, SIGNATURE, Entry, is_slug
 from mixmark.submissions.submission import Submission
 
 MAX_RESULTS = 16  # of an entry
@@ -55,7 +55,7 @@ def limits(submission: Submission) -> Breaches:
     tree = submission.tree
     if tree.truncated:
         yield "", tree.truncated
-    for name in (DECLARATION, MANIFEST, *tree.reports):
+    for name in (DECLARATION, MANIFEST):
         if tree.sizes.get(name, 0) > files.MAX_DOCUMENT_BYTES:
             yield name, f"it is larger than {files.MAX_DOCUMENT_BYTES >> 20} MiB"
     if tree.sizes.get(SIGNATURE, 0) > files.MAX_SIGNATURE_BYTES:
@@ -73,7 +73,7 @@ def layout(submission: Submission) -> Breaches:
     needed |= {f"{home}/{name}" for home in homes for name in (store.SUMMARY, store.SUMS)}
     for name in sorted(needed - tree.sizes.keys()):
         yield name, "it is missing"
-    for name in tree.sizes.keys() - needed - {SIGNATURE, *tree.reports}:
+    for name in tree.sizes.keys() - needed - {SIGNATURE}:
         if not re.fullmatch(rf"{RESULTS}/[1-9][0-9]*/raw/[a-z0-9][a-z0-9.-]*\.npz", name):
             yield name, "no entry has such a file"
     for name in tree.folders - homes - {RESULTS} - {f"{home}/raw" for home in homes}:
@@ -84,8 +84,7 @@ def layout(submission: Submission) -> Breaches:
 
 
 def schema(submission: Submission) -> Breaches:
-    """The declaration, the manifest and the kit's reports hold valid facts of this version, written as Mixmark writes
-    them."""
+    """The declaration and the manifest hold valid facts of this version, written as Mixmark writes them."""
     yield from submission.errors.items()
 
 
@@ -194,17 +193,6 @@ def one_machine(submission: Submission) -> Breaches:
             yield contribution.home, message
 
 
-def conformance(submission: Submission) -> Breaches:
-    """A report of the conformance kit is about the code of an adapter that all results ran, by the same Mixmark."""
-    for name, report in submission.reports.items():
-        match = CONFORMANCE.fullmatch(name)
-        if match is None or match[1] != report.name:
-            yield name, f"it is about {report.name}"
-        for contribution in submission.contributions:
-            if reason := unlike(report, contribution):
-                yield name, reason
-
-
 def copied(submission: Submission) -> Breaches:
     """No two runs have the same timestamps, and no two phases the same samples, wherever they were moved to."""
     series = (
@@ -293,7 +281,7 @@ STAGES: tuple[tuple[Callable[[Submission], Breaches], ...], ...] = (
     (schema,),
     (manifest, signed),
     (result,),
-    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, conformance, copied),
+    (whole_result, finished, date, private, valid, hosted, score, one_mix, one_machine, copied),
     (place, declared),
 )
 AUDIT = "E-AUDIT"

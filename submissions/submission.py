@@ -1,7 +1,7 @@
 """Reads the folder of an entry, which may come from anyone, in a bounded time and memory.
 
-The rules ask for one property after the other: `tree` opens no file, `declaration`, `manifest` and `reports` read the
-small files, `results` opens the results, and `entry` computes the figures. A rule asks only for what the rules of
+The rules ask for one property after the other: `tree` opens no file, `declaration` and `manifest` read the small
+files, `results` opens the results, and `entry` computes the figures. A rule asks only for what the rules of
 earlier stages have found in order.
 """
 
@@ -27,17 +27,7 @@ from mixmark.harness.record.files import read_limited, sha256_of
 from mixmark.harness.resources.files import regular
 from mixmark.submissions import conclude, files, redact
 from mixmark.submissions.conclude import Contribution
-from mixmark.submissions.entry import (
-    CONFORMANCE,
-    DECLARATION,
-    MANIFEST,
-    RESULTS,
-    Declaration,
-    Entry,
-    KitReport,
-    Manifest,
-    Signed,
-)
+from mixmark.submissions.entry import DECLARATION, MANIFEST, RESULTS, Declaration, Entry, Manifest, Signed
 
 MAX_FILES = 20_000  # of an entry
 MAX_DEPTH = 4  # results/1/raw/x.npz
@@ -64,11 +54,6 @@ class EntryTree:
     def numbers(self) -> list[int]:
         """The numbers of the results' folders."""
         return sorted(int(match[1]) for name in self.folders if (match := NUMBERED.fullmatch(name)))
-
-    @property
-    def reports(self) -> list[str]:
-        """The files with reports of the conformance kit."""
-        return sorted(name for name in self.sizes if CONFORMANCE.fullmatch(name))
 
 
 @dataclass(eq=False)
@@ -109,7 +94,7 @@ class Submission:
         facts: dict[str, Any] = {}
         errors: dict[str, str] = {}
         kinds: dict[str, type[Fact]] = {DECLARATION: Declaration, MANIFEST: Manifest}
-        for name, kind in (kinds | dict.fromkeys(self.tree.reports, KitReport)).items():
+        for name, kind in kinds.items():
             try:
                 facts[name] = files.read(kind, regular(self.folder / name, files.MAX_DOCUMENT_BYTES))
             except ValueError as error:
@@ -133,11 +118,6 @@ class Submission:
         manifest: Manifest = self._documents[0][MANIFEST]
         return manifest
 
-    @property
-    def reports(self) -> dict[str, KitReport]:
-        """The reports of the conformance kit, by their files."""
-        return {name: self._documents[0][name] for name in self.tree.reports}
-
     @cached_property
     def signed(self) -> Signed | ValueError:
         """The state of the signature, or why it is bad."""
@@ -160,7 +140,7 @@ class Submission:
     def entry(self) -> Entry:
         """The entry that follows from the results and the declaration."""
         assert isinstance(self.signed, Signed)  # the rule `signed` saw to it
-        entry = conclude.entry(self.declaration, self.contributions, self.signed, self.reports.values())
+        entry = conclude.entry(self.declaration, self.contributions, self.signed)
         return entry.model_copy(update={"replaced": self.name == entry.permanent})
 
 
@@ -196,8 +176,8 @@ def _tree(folder: Path) -> EntryTree:
 
 def _opened(submission: Submission) -> EntryResults:
     found = EntryResults()
-    for name, document in {DECLARATION: submission.declaration, **submission.reports}.items():
-        found.private += [(name, *each) for each in redact.private(document.model_dump(mode="json"))]
+    declared = submission.declaration.model_dump(mode="json")
+    found.private += [(DECLARATION, *each) for each in redact.private(declared)]
     sums = {file.path: file.sha256 for file in submission.manifest.files}
     for number in submission.tree.numbers:
         home = f"{RESULTS}/{number}"

@@ -188,8 +188,7 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     for adapter, environment in machine.environments.items():
         versions = {**environment.packages, **environment.vendor}
         packages = ", ".join(f"{name} {version}" for name, version in versions.items()) or "no packages reported"
-        kit = {True: "kit passed", False: "kit failed", None: "no report of the kit"}[entry.kits.get(adapter)]
-        yield f"Adapter {adapter}", f"{environment.origin}; {environment.python}; {packages}; {kit}"
+        yield f"Adapter {adapter}", f"{environment.origin}; {environment.python}; {packages}"
     yield "Suites", row.suite_versions(entry)
     yield "Mixmark", entry.mixmark
     yield (

@@ -83,7 +83,6 @@ def made(number: int, seed: int = 1) -> Entry:
         solos=tuple(_solo_measurement(rng, suite, device.id) for suite in UNITS for device in devices),
         findings=(found("canary_stable", fastest_ms=10.0, slowest_ms=10.3, drift=0.03, limit=0.02),),
         signed=Signed(state="none"),
-        kits={},
     )
 
 

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness import VERSION
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.record import store
 from mixmark.submissions import check, files
 from mixmark.submissions.bundle import bundle
-from mixmark.submissions.entry import DECLARATION, RESULTS, Declaration, EntryVerdict, KitCheck, KitReport, Price
+from mixmark.submissions.entry import DECLARATION, RESULTS, Declaration, EntryVerdict, Price
 from tests.fakes.folders import rehash
 
 NOW = datetime.datetime(2026, 6, 1, 12, tzinfo=datetime.UTC)
@@ -37,22 +36,6 @@ def made(out: Path, *results: Path, declaration: Declaration = DECLARED) -> Path
     done = bundle(results, declaration, out)
     assert done.verdict.entry is not None, done.verdict.problems
     return done.folder
-
-
-def kit_report(**changes: Any) -> KitReport:
-    """The report of the conformance kit on the adapter of the results."""
-    facts = {
-        "kind": "adapter",
-        "name": "torch",
-        "origin": "built in",
-        "source": "",
-        "sha256": "",
-        "mixmark": VERSION,
-        "created_utc": "2026-01-02T03:04:05+00:00",
-        "devices": (),
-        "verdicts": (KitCheck(check="claims_run", state="passed", message="8 routes ran", docs="docs"),),
-    }
-    return KitReport.model_validate(facts | changes)
 
 
 def verdict(*folders: Path, allowed: Path | None = None, originals: Path | None = None) -> EntryVerdict:

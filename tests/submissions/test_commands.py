@@ -18,13 +18,12 @@ from mixmark.harness.plan import mixes
 from mixmark.harness.plugins import registry
 from mixmark.harness.record.files import sha256_of
 from mixmark.reporters.figures import significant
-from mixmark.submissions import files
 from mixmark.submissions.entry import DECLARATION, Declaration
 from tests.fakes.folders import Maker, forge, write
 from tests.fakes.machine import EDGE, one_run
 from tests.golden.sample import apart, closed_loop, record, result
 from tests.record.test_store import written
-from tests.submissions.made import DECLARED, edited, kit_report
+from tests.submissions.made import DECLARED, edited
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs/capabilities/submissions/submit.md").read_text("utf-8")
@@ -58,31 +57,6 @@ def test_an_entry_is_made_and_obeys_the_rules(results: tuple[Path, Path], tmp_pa
     assert checked.exit_code == 0 and title in checked.output
     assert "| weights | 16 bit | " in typed("check", entry, "--markdown").output
     assert [path.name for path in out.iterdir()] == ["acme"]
-
-
-def test_a_report_of_the_kit_comes_along_and_is_shown(results: tuple[Path, Path], tmp_path: Path) -> None:
-    for name, report in (
-        ("passed", kit_report()),
-        ("older", kit_report(mixmark="0.0.9")),
-        ("other", kit_report(sha256="0" * 64)),
-        ("unknown", kit_report(name="acme")),
-    ):
-        (tmp_path / f"{name}.json").write_bytes(files.written(report))
-    (tmp_path / "none.json").write_text("{}")
-    out = tmp_path / "entries"
-    for name, problem in (
-        ("older", "was measured by Mixmark"),
-        ("other", "ran another code of torch than the kit checked"),
-        ("unknown", "has no adapter acme"),
-        ("none", "is no report of the conformance kit"),
-    ):
-        refused = typed("submit", results[0], *FLAGS, "--out", out, "--conformance", tmp_path / f"{name}.json")
-        assert refused.exit_code == 2 and problem in " ".join(refused.output.split()), name
-    done = typed("submit", results[0], *FLAGS, "--out", out, "--conformance", tmp_path / "passed.json")
-    assert done.exit_code == 0, done.output
-    (entry,) = (path.parent for path in out.rglob("conformance.torch.json"))
-    checked = json.loads(typed("check", entry, "--json").output)
-    assert checked["entries"][0]["entry"]["kits"] == {"torch": True}
 
 
 def test_a_dry_run_shows_all_and_writes_nothing(results: tuple[Path, Path], tmp_path: Path) -> None:

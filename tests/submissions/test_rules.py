@@ -20,7 +20,7 @@ from mixmark.submissions import check, files, rules
 from mixmark.submissions.entry import DECLARATION
 from tests.docs.test_docs import table
 from tests.golden.sample import system
-from tests.submissions.made import NOW, codes, edited, kit_report, rewritten, verdict
+from tests.submissions.made import NOW, codes, edited, rewritten, verdict
 
 PAGE = (Path(__file__).parents[2] / "docs/capabilities/submissions/rules.md").read_text("utf-8")
 WALL = Domain(
@@ -74,11 +74,6 @@ def surviving_process(folder: Path) -> None:
     rewritten(folder, lambda result: result.model_copy(update={"records": tuple(map(orphaned, result.records))}))
 
 
-def report_of_other_code(folder: Path) -> None:
-    (folder / "conformance.torch.json").write_bytes(files.written(kit_report(sha256="0" * 64)))
-    files.write_manifest(folder)
-
-
 def hosted_service(folder: Path) -> None:
     service = Device(id="asic:api.acme.test", kind="asic", memory_pool="asic:api.acme.test", hosted="acme-70b")
     rewritten(folder, lambda result: result.model_copy(update={"devices": (*result.devices, service)}))
@@ -116,7 +111,6 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "E-PRIVATE": lambda folder: edited(folder, notes="Ask jane@example.org."),
     "E-VALID": surviving_process,
     "E-HOSTED": hosted_service,
-    "E-CONFORMANCE": report_of_other_code,
     "E-PLACE": other_place,
     "E-DECLARED": under_a_hypervisor,
 }
