@@ -170,10 +170,12 @@ def _conditions(measured: Measurement) -> Iterator[tuple[str, str]]:
     for name, counter in (
         ("CPUs kept busy by others", "foreign_ns"),
         ("of these by meters and other plugins", "plugins_ns"),
-        ("CPUs taken by the hypervisor", "stolen_ns"),
     ):
         if measured.total(counter) is not None:
             yield name, f"{max(0.0, measured.per_s(counter)) / 1e9:.2f}"
+    if measured.stolen is not None:
+        mean, worst = map(figures.percent, measured.stolen)
+        yield "taken by the hypervisor", f"{mean} of the machine's CPU time, {worst} in the worst block"
     if measured.total("involuntary_switches") is not None:
         yield "involuntary switches", f"{figures.significant(measured.per_s('involuntary_switches'))} a second"
     if clocks:

@@ -18,7 +18,7 @@ from mixmark.reporters.document import Facts, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
 from mixmark.reporters.summary import limits
 
-PROVEN = "proven: no other division of time does more"
+PROVEN = "proven for the measured rates: no other division of time does more"
 STEADINESS = {True: "steady", False: "not steady", None: "too short to tell whether it was steady"}
 
 FASTER = (
@@ -57,7 +57,7 @@ def _facts(run: ScoredRun, diagnosis: Diagnosis, result: Result) -> list[tuple[s
         )
     estimated = ", an estimate, since a device ran several feeds at a time" if diagnosis.bound_is_estimate else ""
     proof = f"NOT PROVEN: {'; '.join(map(words, diagnosis.unproven))}" if diagnosis.unproven else PROVEN
-    most = f"{significant(diagnosis.bound_per_hour.estimate)} mixes per hour{estimated}, {proof}"
+    most = f"{significant(diagnosis.bound_per_hour.estimate)} mixes per hour{estimated}; {proof}"
     facts = [
         ("window", f"{run.phase}: {figures.duration(run.length_ns)}, {STEADINESS[run.steady]}"),
         ("completed", f"{significant(run.mixes)} mixes"),

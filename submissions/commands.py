@@ -40,7 +40,15 @@ ORIGINALS = click.option(
 )
 
 
-@click.command(cls=Placed, section="Publish", publishes=True)
+def _unpublished(folder: Path) -> bool:
+    """Whether a result lies in no entry."""
+    from mixmark.submissions.entry import DECLARATION, MANIFEST
+
+    above = folder.resolve().parents
+    return len(above) < 2 or not all((above[1] / name).is_file() for name in (DECLARATION, MANIFEST))
+
+
+@click.command(cls=Placed, section="Publish", publishes=_unpublished)
 @click.argument("results", nargs=-1, metavar="[RESULTS]...", type=click.Path(exists=True, path_type=Path))
 @click.option("--org", "organisation", metavar="NAME", help="Organisation that enters the system.")
 @click.option("--system", metavar="NAME", help="Name of the system, as its maker calls it.")

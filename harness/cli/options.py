@@ -91,10 +91,12 @@ def fractions(given: str) -> tuple[float, ...]:
 
 
 class Placed(click.Command):
-    """A command of a capability. section: where the help of `mixmark` lists it. publishes: whether it is what a reader
-    does next with a result that has a rank."""
+    """A command of a capability. section: where the help of `mixmark` lists it. publishes: whether it is what a
+    reader does next with the result in a folder, which has a rank."""
 
-    def __init__(self, *args: Any, section: str, publishes: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, section: str, publishes: Callable[[Path], bool] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.section, self.publishes = section, publishes
 

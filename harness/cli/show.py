@@ -103,8 +103,8 @@ def next_command(assessment: Assessment, folder: Path, words: Sequence[str] = ()
     elif score and score.grade == "indicative" and all(map(is_much, score.unranked)):
         following = _again(words, "--preset", "ranked")
     elif score and score.grade != "indicative":
-        commands = {name: resolve_name(spec) for name, spec in BUILT_IN["commands"].items()}
-        publishing = (name for name, command in commands.items() if getattr(command, "publishes", False))
+        asked = {name: getattr(resolve_name(spec), "publishes", None) for name, spec in BUILT_IN["commands"].items()}
+        publishing = (name for name, publishes in asked.items() if publishes and publishes(folder))
         following = next(([name, str(folder)] for name in publishing), in_full)
     named = (re.sub(REDACTED, lambda name: name[1].upper(), word) for word in following)
     left_out = " and ".join(sorted({name.upper() for name in re.findall(REDACTED, " ".join(following))}))

@@ -62,10 +62,11 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The reasons as one phrase, at most two in full."""
-        shown = [text for text, _ in self.in_words[:2]]
-        more = len(self.reasons) - len(shown)
-        return "; ".join(shown) + (f"; and {counted(more, 'more reason')}" if more else "")
+        """The reasons as one phrase. Of more than three, two in full, and where a report lists all of them."""
+        texts = [text for text, _ in self.in_words]
+        if (more := len(texts) - 2) > 1:
+            texts[2:] = [f"and {counted(more, 'more reason')}: see Findings (report --verbose)"]
+        return "; ".join(texts)
 
     @property
     def remedy(self) -> str:

@@ -26,7 +26,7 @@ from tests.marks import linux
 from tests.record.test_store import written
 
 ROOT = Path(__file__).parents[2]
-ENTER = Placed("enter", section="Publish", publishes=True)
+ENTER = Placed("enter", section="Publish", publishes=lambda folder: folder == Path("out"))
 
 
 @pytest.fixture
@@ -108,6 +108,8 @@ def test_a_score_without_a_rank_asks_for_runs_and_one_with_a_rank_for_a_place(
     monkeypatch.setitem(BUILT_IN, "commands", {"enter": f"{__name__}:ENTER"})
     assessment = judge(one_run(None, runs=runs).model_copy(update={"command": ("run", "--preset", "quick")}))
     assert show.next_command(assessment, Path("out")) == f"mixmark {following}"
+    in_full = following if runs == 1 else "report in --verbose"
+    assert show.next_command(assessment, Path("in")) == f"mixmark {in_full}", "of a published result"
 
 
 def test_a_disturbed_quick_run_asks_for_idleness_and_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,10 +257,10 @@ def test_a_run_that_goes_on_in_another_process_is_unfinished() -> None:
     assert [each.code for each in judge(live).findings if each.rule == "finished"] == ["finished.live"]
 
 
-def test_the_text_has_at_most_two_reasons_in_full() -> None:
+def test_the_text_has_at_most_three_reasons_and_says_where_the_others_are() -> None:
     reasons = tuple(found("mix_complete.absent", why=why) for why in ("one", "two", "three", "four"))
-    assert str(Verdict("fair", reasons)) == "fair: one; two; and 2 more reasons"
-    assert str(Verdict("fair", reasons[:3])) == "fair: one; two; and 1 more reason"
+    assert str(Verdict("fair", reasons)) == "fair: one; two; and 2 more reasons: see Findings (report --verbose)"
+    assert str(Verdict("fair", reasons[:3])) == "fair: one; two; three"
     assert str(Verdict("fair", reasons[:1])) == "fair: one"
 
 

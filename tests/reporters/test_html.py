@@ -12,7 +12,8 @@ import pytest
 from mixmark.harness.contracts.schema import Conditions, LatencyLimits, Limits, Phase, Result, Share, Task
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.evidence import gather
-from mixmark.reporters import charts, figures, measurements, report
+from mixmark.reporters import charts, document, figures, measurements, report
+from mixmark.reporters.document import Bar, Document, Table
 from tests.golden.sample import GPU, MS, closed_loop, record, result, sample
 from tests.reporters.hostile import LONG, hostile
 from tests.reporters.parsed import Page
@@ -41,6 +42,13 @@ def test_the_page_says_what_comes_next() -> None:
     assert "next" not in Page(report.html(assessment)).words
     words = Page(report.html(replace(assessment, next="mixmark run <x>"))).words
     assert words[words.index("next") + 1] == "mixmark run <x>"
+
+
+def test_a_bar_without_a_margin_has_no_second_part() -> None:
+    rows = [(Bar((0.5, 0.6), "own"),), (Bar((0.5, 0.5), "bound"),)]
+    page = document.html(Document("", "", [Table("", ("bar",), rows)], ""))
+    drawn = re.findall('class="scale ([a-z]+)" aria-hidden="true">(.*?)</span>', page)
+    assert [(style, parts.count("<i ")) for style, parts in drawn] == [("own", 2), ("bound", 1)]
 
 
 def test_a_name_without_end_does_not_fill_the_page() -> None:
@@ -136,11 +144,12 @@ def test_the_state_of_the_machine_is_shown() -> None:
         busy_ns=1_500 * MS,
         own_ns=1_000 * MS,
         plugins_ns=20 * MS,
-        stolen_ns=0,
+        stolen_ns=20 * MS,
     )
     [seen] = gather(result(measured.model_copy(update={"conditions": (block,)}))).measured
     facts = dict(measurements._facts(seen, "tok"))
-    assert (facts["CPUs kept busy by others"], facts["CPUs taken by the hypervisor"]) == ("0.50", "0.00")
+    assert facts["CPUs kept busy by others"] == "0.50"
+    assert facts["taken by the hypervisor"] == "1.0 % of the machine's CPU time, 1.0 % in the worst block"
     assert facts["of these by meters and other plugins"] == "0.02"
     assert "hottest CPU sensor" not in facts, "unknown is not 0"
 

@@ -214,9 +214,11 @@ def test_two_forms_of_a_verdict_are_refused(folder: Path) -> None:
     assert "ask for different forms" in typed("check", folder, "--json", "--markdown").stderr
 
 
-def test_a_result_with_a_rank_can_be_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_with_a_rank_can_be_entered_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixes, "frozen", lambda: {"edge-9": EDGE})
-    assert next_command(judge(one_run(None, runs=3)), Path("out")) == "mixmark submit out"
+    ranked, entered = judge(one_run(None, runs=3)), folder / "results" / "1"
+    assert next_command(ranked, Path("out")) == "mixmark submit out"
+    assert next_command(ranked, entered) == f"mixmark report {entered} --verbose"
 
 
 def test_what_entries_offer_to_a_planner(folder: Path, results: tuple[Path, Path]) -> None:

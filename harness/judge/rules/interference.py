@@ -272,8 +272,8 @@ def no_foreign_load(measured: Measurement) -> Iterator[Finding]:
 
 @room.record_rule(
     warning(
-        "the hypervisor took {stolen:percent} of the CPUs' time (limit {limit:percent}), {worst:percent} in the worst "
-        "block (limit {worst_limit:percent})"
+        "the hypervisor took {stolen:percent} of the machine's CPU time in the window (limit {limit:percent}), "
+        "{worst:percent} in its worst block (limit {worst_limit:percent})"
     ),
     weight=550,
     much=cause(
