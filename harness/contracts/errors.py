@@ -36,7 +36,7 @@ class PluginError(MixmarkError):
 
 
 class ResultError(MixmarkError):
-    """A result folder cannot be written or read."""
+    """A result folder cannot be written, read or completed."""
 
 
 class WrongOutput(MixmarkError):

@@ -16,7 +16,7 @@ from mixmark.harness.capabilities.hosts.coordinator import AHEAD_S, EVERY_S, Coo
 from mixmark.harness.capabilities.hosts.dispatcher import Grant, Tally
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, PhaseReports
 from mixmark.harness.contracts.device_ids import host_of, on
-from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.errors import MixmarkError, ResultError
 from mixmark.harness.contracts.schema import (
     HOST_POOL,
     Clock,
@@ -107,13 +107,22 @@ class Cluster:
             notify(PhaseStarted(request.phase))
         on_hosts = {name: _HostPhase(name, request, notify) for name, request in request_of.items()}
         on_all = _PhaseOnHosts(self.hosts, requests, on_hosts, notify)
-        replies = on_all.run()
+        ended: BaseException | None = None
+        try:
+            on_all.run()
+        except KeyboardInterrupt as interrupted:
+            ended = interrupted
         self.hosts.burst()
+        if not (ended or self.hosts.present):  # such as when the engine has cancelled its job
+            reasons = "; ".join(f"{name}: {self.hosts[name].lost}" for name in request_of)
+            ended = ResultError(plain(f"no host is left: {reasons}", MAX_REASON), "see that the hosts can be reached")
         clock_of = self._fit_clocks({*request_of, *self.hosts.present})
         records: list[Record] = []
         connections: list[Connection] = []
         for name, request in request_of.items():
-            reply = replies[name]
+            if ended and not on_all.has_measured(request):
+                continue
+            reply = on_hosts[name].reply
             if isinstance(reply, messages.PhaseMeasured) and name in clock_of:
                 try:
                     records += self._received(name, reply, clock_of[name], request)
@@ -133,6 +142,8 @@ class Cluster:
             why = reply if isinstance(reply, str) else "its clock is not known, or it jumped"
             records += [self._lost(request, share, why) for share in request.phase.shares if _is_of(name, share)]
         yield PhaseFacts(records, connections)
+        if ended:
+            raise ended
         self._measure_idle(idle_s, begins=False)
         for request in requests:
             phase = request.phase
@@ -269,8 +280,13 @@ class _PhaseOnHosts:
         """The hosts that have neither replied nor are lost."""
         return [host for host in self.hosts.values() if host.reply is None]
 
-    def run(self) -> Mapping[str, messages.PhaseMeasured | Reason]:
-        """Returns by host the reply or why there is none, when no host measures any more."""
+    def has_measured(self, request: PhaseRequest) -> bool:
+        """Whether all hosts of a phase have measured it."""
+        own = [host for host in self.hosts.values() if host.request is request]
+        return all(isinstance(host.reply, messages.PhaseMeasured) for host in own)
+
+    def run(self) -> None:
+        """Returns when each host has its reply, or the reason why there is none."""
         request, placement = self.request, self.request.phase.placement
         if placement is None:
             for each in self.requests:
@@ -294,7 +310,6 @@ class _PhaseOnHosts:
                     self._end(host, lost)
             if placement is not None:
                 self._coordinate()
-        return {name: host.reply for name, host in self.hosts.items() if host.reply is not None}
 
     def _receive(self, host: _HostPhase, received: Received) -> None:
         """Raises Garbled if it is not about the host's part of the phase."""

@@ -17,6 +17,7 @@ from mixmark.harness.capabilities.hosts import agents, messages, streams
 from mixmark.harness.capabilities.hosts.agents import Agents
 from mixmark.harness.capabilities.hosts.executor import Cluster
 from mixmark.harness.capabilities.hosts.messages import AgentCalls, LeaderCalls, PhaseMeasured
+from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Connection, Failure, Metering, Mix, Phase, Record, Samples, Share, Task
 from mixmark.harness.measure.executor import PhaseEvent, PhaseRequest, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
@@ -404,6 +405,39 @@ def test_hosts_measure_side_by_side_and_neighbours_in_turn(tmp_path: Path) -> No
         ("solo0", "left", None),
         ("solo3", "right", None),
     ]
+
+
+@pytest.mark.parametrize("mix", [False, True], ids=["alone", "mix"])
+@pytest.mark.parametrize("cancelled", [False, True], ids=["interrupted", "cancelled"])
+def test_a_round_that_is_cut_off_keeps_the_phases_that_have_ended(tmp_path: Path, mix: bool, cancelled: bool) -> None:
+    """Cancelled: its engine ends all agents, and the leading process hears nothing else."""
+
+    class CutOff(StandIn):
+        def measure(self, phase: Phase) -> PhaseMeasured | None:
+            if mix:
+                self.ready(phase)
+                self.grants.get()
+            clock.sleep(1)  # the other has ended
+            if cancelled:
+                left.die("its agent ended")
+                self.die("its agent ended")
+            self.call(LeaderCalls.stage, key=phase.shares[0].key, name="measuring")
+            return None
+
+    def interrupt(event: PhaseEvent) -> None:
+        if isinstance(event, StageStarted) and event.share.route.host == "right":
+            raise KeyboardInterrupt
+
+    left = StandIn()
+    phases = [mixed("left", "right")] if mix else [solo(f"solo-{host}", f"{host}/npu:a") for host in ("left", "right")]
+    devices = [device(f"{host}/npu:a") for host in ("left", "right")]
+    kept: list[Record] = []
+    with led(tmp_path, left=left, right=CutOff()) as cluster:
+        with pytest.raises(ResultError if cancelled else KeyboardInterrupt) as ended:
+            for facts in cluster.measure([PhaseRequest(each, 0, MIX, devices) for each in phases], interrupt):
+                kept += facts.records
+    assert [(each.key, each.error) for each in kept] == ([] if mix else [("solo-left", None)])
+    assert str(ended.value).startswith("no host is left: left: its agent ended") == cancelled
 
 
 def test_meters_are_read_on_each_host_and_readings_that_are_none_cost_their_host(tmp_path: Path) -> None:
