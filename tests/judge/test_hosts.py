@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from mixmark.harness.contracts.device_ids import host_of
-from mixmark.harness.contracts.schema import Conditions, Cost, Hosts, Phase, Rate, Result, System
+from mixmark.harness.contracts.schema import Conditions, Cost, Hosts, Limits, Phase, Rate, Result, Share, System, Task
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy import total
 from mixmark.harness.judge.energy.reading import same
@@ -22,6 +22,8 @@ from tests.fakes.hosts import BOUND_NS, WATTS, cluster, connection, environment_
 from tests.fakes.machine import SECOND, device
 from tests.golden import sample
 from tests.judge.found import canaries, facts, said, says, scored
+
+LIMITS = Limits(warmup_ns=0, search_ns=0, min_ns=0, max_ns=SECOND, min_feeds=1, audits=0)
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +241,26 @@ def test_phases_may_overlap_by_as_much_as_the_clocks_of_their_hosts_are_not_know
     bounds = tuple(connection(each.phase, each.host, 10**12) for each in good.connections)
     vague = contradictions(good.model_copy(update={"connections": bounds}), SuiteClaims())
     assert [each for each in vague if "was over" in each] == []
-    assert [each for each in BASE if "was over" in each]
+    over = [each for each in BASE if "was over" in each and "mixed.1" not in each]
+    assert over and not [each for each in over if "host1" in each and "host2" in each], "hosts measure side by side"
+
+
+@pytest.mark.parametrize(("order", "early"), [((0, 2, 1), []), ((1, 2, 0), [0])], ids=["side by side", "swapped"])
+def test_each_host_has_measured_its_phases_in_their_order(order: tuple[int, ...], early: list[int]) -> None:
+    good = cluster(seconds=60)
+    solo = [each for each in good.records if each.scenario == "offline"]
+    first, second, other = solo[0], solo[1], next(each for each in solo if each.route.host == "host2")
+    shares = [
+        Share(key=each.key, route=each.route, scenario="offline", limits=LIMITS) for each in (first, second, other)
+    ]
+    phases = [
+        Phase(name=each.key, purpose="solo", tasks=(Task(device=each.route.device, shares=(each,)),)) for each in shares
+    ]
+    records = tuple((first, second, other)[at] for at in order)
+    found = contradictions(good.model_copy(update={"phases": tuple(phases), "records": records}), SuiteClaims())
+    assert [each for each in found if "turn" in each] == [
+        f"{(first, second, other)[at].key} was measured before its turn" for at in early
+    ]
 
 
 def test_a_device_of_two_hosts_is_no_fact() -> None:

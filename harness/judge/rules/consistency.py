@@ -9,9 +9,10 @@ be a contradiction here.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 from pydantic import ValidationError
@@ -213,16 +214,16 @@ def _shape(phase: schema.Phase) -> Iterator[str]:
 
 
 def _planned(result: schema.Result) -> Iterator[str]:
-    """Each record is what its share asked for, and the phases were measured in their order."""
+    """Each record is what its share asked for, and each host measured its phases in their order."""
     planned = {(phase.name, share.key): (at, share) for at, phase in enumerate(result.phases) for share in phase.shares}
-    last = 0
+    last: dict[str, int] = {}
     for record in result.records:
         at, share = planned.get((record.phase, record.key), (0, None))
         if share is None or not _as_planned(record, share):
             yield f"{record.key} was not planned so in {record.phase}"
-        if at < last:
+        if at < last.get(record.route.host, 0):
             yield f"{record.key} was measured before its turn"
-        last = max(last, at)
+        last[record.route.host] = max(last.get(record.route.host, 0), at)
 
 
 def _as_planned(record: schema.Record, share: schema.Share) -> bool:
@@ -324,7 +325,7 @@ def _experiments(result: schema.Result) -> Iterator[str]:
 
 
 def _times(result: schema.Result) -> Iterator[str]:
-    """Phases follow each other. The watch and the meters cover the windows of a phase, and little more."""
+    """The phases of a host follow each other. The watch and the meters cover the window of a phase, and little more."""
     if list(result.resumed) != sorted(result.resumed) or not all(
         0 <= count <= len(result.records) for count in result.resumed
     ):
@@ -336,17 +337,20 @@ def _times(result: schema.Result) -> Iterator[str]:
         if record.completions is not None:
             last_ns[record.phase] = max(last_ns.get(record.phase, 0), int(record.completions.yielded_ns.max()))
     spans: dict[str, _Span] = {}
+    of_host: dict[str, dict[str, None]] = defaultdict(dict)
     for at, record in enumerate(result.records):
         if record.phase not in spans:
             session = sum(count <= at for count in result.resumed)
             spans[record.phase] = _Span(session, clock_bound_ns(result, record.phase))
         span = spans[record.phase]
+        of_host[record.route.host][record.phase] = None
         yield from _watched(record, last_ns.get(record.phase, 0), record.phase in failed, span.slack_ns)
         for block in record.conditions:
             span.add(block.begin_ns, block.end_ns)
         if record.parent_window_ns is not None:
             span.add(*record.parent_window_ns)
-    for (earlier, before), (later, after) in pairwise(spans.items()):
+    for earlier, later in dict.fromkeys(chain.from_iterable(map(pairwise, of_host.values()))):
+        before, after = spans[earlier], spans[later]
         if before.session == after.session and after.begin_ns + after.slack_ns < before.end_ns - before.slack_ns:
             yield f"{later} began before {earlier} was over"
     for metering in result.meterings:

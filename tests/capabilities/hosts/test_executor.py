@@ -432,10 +432,10 @@ def test_a_round_that_is_cut_off_keeps_the_phases_that_have_ended(tmp_path: Path
     phases = [mixed("left", "right")] if mix else [solo(f"solo-{host}", f"{host}/npu:a") for host in ("left", "right")]
     devices = [device(f"{host}/npu:a") for host in ("left", "right")]
     kept: list[Record] = []
-    with led(tmp_path, left=left, right=CutOff()) as cluster:
-        with pytest.raises(ResultError if cancelled else KeyboardInterrupt) as ended:
-            for facts in cluster.measure([PhaseRequest(each, 0, MIX, devices) for each in phases], interrupt):
-                kept += facts.records
+    error = ResultError if cancelled else KeyboardInterrupt
+    with led(tmp_path, left=left, right=CutOff()) as cluster, pytest.raises(error) as ended:
+        for facts in cluster.measure([PhaseRequest(each, 0, MIX, devices) for each in phases], interrupt):
+            kept += facts.records
     assert [(each.key, each.error) for each in kept] == ([] if mix else [("solo-left", None)])
     assert str(ended.value).startswith("no host is left: left: its agent ended") == cancelled
 

@@ -55,7 +55,12 @@ def test_an_agent_that_is_killed_costs_only_itself(way: Way, tmp_path: Path, pyt
         while not agents["host1"].lost and time.monotonic() < deadline:
             listen(agents, 0.1)
         reason = str(agents["host1"].lost)
-        killed = {"local": "was killed by signal 9", "ssh": "ended with exit status 137", "ray": "exit status 137"}
+        killed = {
+            "local": "was killed by signal 9",
+            "ssh": "ended with exit status 137",
+            "ray": "exit status 137",
+            "slurm": "exit status 137",
+        }
         assert killed[way.name] in reason or "exit status 255" in reason or "its ssh failed" in reason, reason
         assert facts(agents).keys() == {"host2"}
 
