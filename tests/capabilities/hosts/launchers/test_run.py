@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 import psutil
@@ -145,7 +145,8 @@ def test_a_run_whose_leader_is_killed_or_whose_job_is_cancelled_goes_on(engine: 
     assert ended(tmp_path), [each.cmdline() for each in processes(tmp_path)]
     before = store.open(tmp_path / "out")
     assert not before.finished and len(before.records) == 2 * NODES and not any(each.error for each in before.records)
-    with allocated() if cancelled else nullcontext({}) as variables:
+    again: AbstractContextManager[dict[str, str]] = allocated() if cancelled else nullcontext({})
+    with again as variables:
         shell.environment |= variables
         done = shell("run", "--resume", "out", *words)
     assert done.returncode == 0, done.stderr
