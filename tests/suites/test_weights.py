@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mixmark.harness.contracts.protocols import Spec, Weights
 from mixmark.harness.contracts.schema import WeightClass
-from mixmark.suites.weights import GRAINS, GROUP, RMS, Draw, Synthetic, remainder
+from mixmark.suites.weights import GRAINS, GROUP, RMS, Draw, Synthetic, generator, philox_key, remainder
 
 pytestmark = pytest.mark.slow
 
@@ -213,3 +213,8 @@ def test_a_wrong_buffer_is_refused() -> None:
     for into in wrong:
         with pytest.raises(ValueError, match="w needs"):
             weights.read("w", into)
+
+
+def test_a_generator_is_philox_keyed_by_its_words() -> None:
+    expected = np.random.Generator(np.random.Philox(key=philox_key("feed/1"))).random(5)
+    assert generator("feed", 1).random(5).tolist() == expected.tolist()

@@ -51,7 +51,7 @@ class Samples:
         return bounds
 
     def _checked(self, name: str, array: Array) -> Array:
-        """The samples as the model takes them, [samples, shape of the input with a batch of 1]."""
+        """The samples as the model takes them: [samples, shape of the input without the batch]."""
         kind = np.dtype(self._types[name])
         if array.dtype.kind not in ("f" if kind.kind == "f" else "iub"):
             raise UsageError(f"--inputs: {name} is of {array.dtype}, and the model takes {kind}", hint="convert it")
@@ -59,17 +59,18 @@ class Samples:
         if not array.ndim or array.shape[1:] not in (sample, sample[1:] if sample[:1] == (1,) else sample):
             shapes = f"has the shape {array.shape}, and a sample of the model {sample}"
             raise UsageError(f"--inputs: {name} {shapes}", hint="give the samples in the first dimension")
-        return array.astype(np.float32 if kind.kind == "f" else kind).reshape(-1, *sample)
+        shape = sample[BATCH in self._inputs[name].shape :]
+        return array.astype(np.float32 if kind.kind == "f" else kind).reshape(-1, *shape)
 
     def draw(self, random: np.random.Generator, batch: int) -> Feed:
         """A feed: each of its samples is one of the file, and others are drawn from the ranges, or are noise."""
-        chosen = random.integers(self.count or 1, size=batch)
+        chosen = (random.random(batch) * self.count).astype(np.intp)  # `integers` takes five times as long for one
         feed = {}
         for name, spec in self._inputs.items():
-            shape = tuple(batch if size == BATCH else int(size) for size in spec.shape)
             if name in self._rows:
-                feed[name] = self._rows[name][chosen if BATCH in spec.shape else chosen[:1]].reshape(shape)
+                feed[name] = self._rows[name].take(chosen if BATCH in spec.shape else chosen[0], 0)
             else:
+                shape = tuple(batch if size == BATCH else int(size) for size in spec.shape)
                 feed[name] = self._drawn(random, name, shape)
         return feed
 
