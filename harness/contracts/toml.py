@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,12 @@ def read_toml(path: Path, what: str, hint: str = "") -> dict[str, Any]:
                 "give a finite number: 0, or one between 1e-15 and 1e15",
             )
     return found
+
+
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a table. `dim.height = 640`, a table in it, is the entry `dim.height`."""
+    inner = {key: value if isinstance(value, dict) else {"": value} for key, value in table.items()}
+    return {f"{key}.{name}".rstrip("."): each for key, value in inner.items() for name, each in value.items()}
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.toml import is_reckonable, read_toml
+from mixmark.harness.contracts.toml import flat, is_reckonable, read_toml
 
 DEFAULT = Path("mixmark.toml")
 TABLE = "where"  # the only option of a meter that is a table: which of several devices it reads
@@ -127,28 +127,19 @@ def _several(content: Mapping[str, object]) -> Mapping[str, object]:
     for name, section in sections.items():
         inner = {key: value for key, value in section.items() if isinstance(value, dict) and key != TABLE}
         if len(inner) < len(section) or not inner:
-            meters[name] = _flat({key: value for key, value in section.items() if key not in inner})
-        meters |= {f"{name}.{key}": {"name": key, **_flat(value)} for key, value in inner.items()}
+            meters[name] = flat({key: value for key, value in section.items() if key not in inner})
+        meters |= {f"{name}.{key}": {"name": key, **flat(value)} for key, value in inner.items()}
     return {**content, "meter": meters}
-
-
-def _flat(section: Mapping[str, object]) -> dict[str, object]:
-    table = section.get(TABLE)
-    if not isinstance(table, dict):
-        return dict(section)
-    rest = {key: value for key, value in section.items() if key != TABLE}
-    return {**rest, **{f"{TABLE}.{key}": value for key, value in table.items()}}
 
 
 def _sections(path: Path, content: Mapping[str, object], kind: str) -> dict[str, dict[str, str]]:
     sections = content.get(kind, {})
     if not isinstance(sections, dict) or not all(isinstance(each, dict) for each in sections.values()):
         raise UsageError(f"{path}: {kind} is not a table of sections", hint=SECTIONS)
+    found: dict[str, dict[str, str]] = {name: {} for name in sections}
     for name, section in sections.items():
-        for key, value in section.items():
+        for key, value in flat(section).items():
             if not isinstance(value, str | int | float | bool):
                 raise UsageError(f"{path}: [{kind}.{name}] {key} must be a string, a number or a boolean")
-    return {
-        name: {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in section.items()}
-        for name, section in sections.items()
-    }
+            found[name][key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found

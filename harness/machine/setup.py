@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -108,6 +108,8 @@ class Suites:
     """The options that each suite is built with, the path of its checkpoint included."""
     absent: tuple[schema.Absent, ...]
     """The suites that cannot be loaded."""
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """`Measured.files` of each suite that measured itself."""
 
     def choose(self, asked: Sequence[str], scenarios: Sequence[str] = ()) -> list[Workload]:
         """The named suites, or all. Raises UsageError for an unknown suite or scenario, for a scenario that no chosen
@@ -352,7 +354,7 @@ def measuring(config: Config) -> dict[str, Plugin]:
 
 def measure_suites(suites: Suites, tier: schema.Tier, auditors: Mapping[str, Worker]) -> Suites:
     """The suites with what these of them measured, each in its own auditor. Raises UsageError."""
-    workloads, options = {each.name: each for each in suites.workloads}, dict(suites.options)
+    workloads, options, files = {each.name: each for each in suites.workloads}, dict(suites.options), {}
     for name, worker in auditors.items():
         given = dict(options[name])
         choice = messages.SuiteChoice(name=name, spec=suites.plugins[name].spec, tier=tier, options=given)
@@ -366,8 +368,8 @@ def measure_suites(suites: Suites, tier: schema.Tier, auditors: Mapping[str, Wor
             weights=found.weights,
             scenarios=cast(tuple[schema.ScenarioName, ...], tuple(found.scenarios)),
         )
-        options[name] = {**given, **found.options}
-    return replace(suites, workloads=[*workloads.values()], options=options)
+        options[name], files[name] = {**given, **found.options}, found.files
+    return replace(suites, workloads=[*workloads.values()], options=options, files=files)
 
 
 def prepare(config: Config, suites: Suites, adapters: Sequence[str], split_cpu: str | None = None) -> Workbench:

@@ -175,21 +175,22 @@ def _finite(values: npt.NDArray[Any]) -> None:
 
 
 STARTS_WITHIN_S = 120.0
-IMPORTS_TORCH = """
+IMPORTS = """
 try:
-    import numpy.random, torch.onnx  # the parts that come with the first network, too
+    import {}
 except ImportError:
-    pass  # the adapter says so when a reference is opened
+    pass  # whatever needs them says so
 """
 
 
 @contextmanager
-def clean_process(imports: str = IMPORTS_TORCH) -> Iterator[Worker]:
+def clean_process(imports: str = "numpy.random, torch.onnx") -> Iterator[Worker]:
     """A process that audits Mixmark's own suites on the CPU, one after the other. A run starts it before the first
-    plugin's code runs; when the block begins, it has imported torch, or what `imports` says."""
+    plugin's code runs; when the block begins, it has imported these modules, by default with the parts that come with
+    the first network."""
     apart = isolation.isolation(registry.BUILT_IN["suites"]["probe"])
     with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
-        early = replace(apart, prelude=apart.prelude + imports)
+        early = replace(apart, prelude=apart.prelude + IMPORTS.format(imports))
         with _worker(early, Path(scratch) / "audit.log", Path(scratch), tracked=False) as worker:
             with suppress(WorkerFailed):  # an audit reports it
                 worker.call(AdapterCalls.close, STARTS_WITHIN_S)()

@@ -55,7 +55,7 @@ def prepare(request: RunRequest, clean: Worker | None = None, stack: ExitStack |
         if not (request.suites or request.mix or resumed):
             request = replace(request, suites=tuple(request.sections))
     own = {}
-    if stack and not request.machines:
+    if stack:
         read = {name: each for name, each in setup.measuring(config).items() if name in (request.suites or [name])}
         for name, plugin in read.items():
             own[name] = stack.enter_context(clean_process(plugin.load().imports))

@@ -215,6 +215,8 @@ class Measured(Message):
     weights: str
     """The label of the weights."""
     scenarios: tuple[str, ...]
+    files: dict[str, str] = Field(default_factory=dict)
+    """The SHA-256 of each file that the suite reads, by its path. No result has it; other hosts need the same files."""
 
 
 class AdapterCalls(Protocol):

@@ -15,7 +15,7 @@ def test_sections_become_options(tmp_path: Path) -> None:
     file = tmp_path / "mixmark.toml"
     file.write_text(
         '[adapter.torch]\nthreads = 8\nspin = false\n[adapter.acme]\npython = "/opt/acme/bin/python"\n'
-        '[adapter.old]\nplugin = "acme"\n[suite.dlrm]\nrows = "full"\n[meter.plug]\naccuracy = 0.01\n'
+        '[adapter.old]\nplugin = "acme"\n[suite.dlrm]\nrows = "full"\ndim.n = 2\n[meter.plug]\naccuracy = 0.01\n'
         "supply_watts = 850\n"
         f'[meter.smi]\npython = "/opt/acme/bin/python"\n[meter.here]\npython = "{sys.executable}"'
     )
@@ -23,7 +23,7 @@ def test_sections_become_options(tmp_path: Path) -> None:
     assert config.adapter("torch") == AdapterConfig(sys.executable, {"threads": "8", "spin": "false"})
     assert config.adapter("acme") == AdapterConfig("/opt/acme/bin/python", {})
     assert config.adapter("other") == AdapterConfig(sys.executable, {})
-    assert config.suites == {"dlrm": {"rows": "full"}}
+    assert config.suites == {"dlrm": {"rows": "full", "dim.n": "2"}}
     assert config.adapter("old") == AdapterConfig(sys.executable, {}, "acme")
     assert config.meters == {"plug": {"accuracy": "0.01"}, "smi": {}, "here": {}}
     assert config.meter_pythons == {"smi": "/opt/acme/bin/python"}
@@ -45,7 +45,7 @@ def test_without_a_file_everything_is_default(tmp_path: Path, monkeypatch: pytes
         ("adapter = 1", "adapter is not a table of sections"),
         ("[adapter]\ntorch = 1", "adapter is not a table of sections"),
         ("[adapter.torch]\nthreads = [1]", r"\[adapter.torch\] threads must be a string, a number or a boolean"),
-        ("[suite.dlrm]\nrows = {}", r"\[suite.dlrm\] rows must be"),
+        ("[suite.dlrm]\nrows = {a = {b = 1}}", r"\[suite.dlrm\] rows.a must be"),
         ("[suite.llm]\nweights = './mine'", r"\[suite.llm\] weights"),
         ("[meter.plug]\nsupply_watts = 0", r"\[meter.plug\] supply_watts = 0 is no power"),
         ("[meter.plug.left]\nsupply_watts = '850 W'", r"\[meter.plug.left\] supply_watts = 850 W is no power"),

@@ -27,9 +27,3 @@ def test_an_experiment_that_serves_the_mix_is_refused_without_one_and_on_other_m
         with pytest.raises(UsageError, match="runs or serves a mix on this machine") as raised:
             prepare(replace(request, **lacking))
         assert raised.value.hint.startswith(hint)
-
-
-def test_a_model_of_ones_own_is_measured_on_this_machine() -> None:
-    request = RunRequest(tier="smoke", machines=Machines({}), sections={"mine": {"plugin": "onnx-file"}})
-    with pytest.raises(UsageError, match="a model of your own is measured on this machine"):
-        prepare(request)

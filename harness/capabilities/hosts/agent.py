@@ -169,8 +169,10 @@ class Agent(AgentCalls):
         identity = machine.identity()
         if query.measures and query.leader != identity:
             machine.hold_for_hosts(self._locks, query.run)
+        for path, sha256 in (pair for files in query.files.values() for pair in files.items()):
+            machine.check_file(Path(path), sha256)
         own = configuration.load(self._config_path)
-        self._config = replace(own, suites={})  # the suites' options are the same on all hosts and come with a route
+        self._config = replace(own, suites=query.suites)  # the suites' options are the same on all hosts
         self._adapters = query.adapters
         loaded = setup.load_suites(self._config, query.tier, query.weights)
         suites = setup.check_checkpoints(loaded, query.tier)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mixmark.harness.capabilities.hosts import machine, messages, names
@@ -46,7 +46,7 @@ def gather(agents: Agents, hosts: Sequence[Host], query: messages.HostQuery, wor
         reply = replies.get(host.name)
         if isinstance(reply, messages.HostDescription):
             beside = machines.setdefault(reply.machine, [])
-            if problem := _suite_problem(reply, workloads) or _cores_problem(host.name, beside, cores):
+            if problem := _suite_problem(reply, workloads, query.files) or _cores_problem(host.name, beside, cores):
                 refused[host.name] = problem
                 agents[host.name].lose(problem)
             else:
@@ -69,8 +69,11 @@ def gather(agents: Agents, hosts: Sequence[Host], query: messages.HostQuery, wor
     )
 
 
-def _suite_problem(description: messages.HostDescription, workloads: Sequence[Workload]) -> Reason | None:
-    """A suite that the host lacks, or has with another version or other weights than this host."""
+def _suite_problem(
+    description: messages.HostDescription, workloads: Sequence[Workload], compared: Collection[str]
+) -> Reason | None:
+    """A suite that the host lacks, or has with another version or other weights than this host. compared: the suites
+    whose files the agent compared."""
     installed = {suite.name: suite for suite in description.suites}
     for wanted in workloads:
         found = installed.get(wanted.name)
@@ -78,7 +81,7 @@ def _suite_problem(description: messages.HostDescription, workloads: Sequence[Wo
             return f"it has no suite {wanted.name}"
         if found.version != wanted.version:
             return f"it has version {found.version} of the suite {wanted.name}, and this host {wanted.version}"
-        if unnamed(found.weights) != unnamed(wanted.weights):
+        if wanted.name not in compared and unnamed(found.weights) != unnamed(wanted.weights):
             return f"its weights of {wanted.name} are {found.weights}, and this host's are {wanted.weights}"
     return None
 

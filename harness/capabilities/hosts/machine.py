@@ -12,8 +12,10 @@ import psutil
 
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.machine.machine_lock import Holder, Taken, hold
+from mixmark.harness.record.files import sha256_of
 from mixmark.harness.resources.psutils import known
 
+COPY = "copy it to the same path on every host"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -22,6 +24,16 @@ def identity() -> str:
     It names no machine, and appears in no result."""
     boot = BOOT.read_bytes() if BOOT.is_file() else str(known(psutil.boot_time, 0)).encode()
     return hashlib.sha256(boot).hexdigest()
+
+
+def check_file(path: Path, sha256: str) -> None:
+    """Raises MixmarkError unless the file here has this content."""
+    try:
+        same = sha256_of(path.resolve()) == sha256
+    except OSError as error:
+        raise MixmarkError(f"{path} cannot be read there: {error.strerror}", COPY) from error
+    if not same:
+        raise MixmarkError(f"{path} has another content there than on the leading host", COPY)
 
 
 def hold_for_hosts(stack: ExitStack, run: str) -> None:

@@ -54,6 +54,10 @@ class HostQuery(Message):
     tier: Tier = "smoke"
     weights: tuple[str, ...] = ()
     """SUITE=PATH each: a checkpoint that lies at the same path on every host."""
+    suites: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """The options of the suites that have sections of their own here. A path in them is the same on every host."""
+    files: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """For some suites the SHA-256 of each file that they read, by its path: the host must have the same."""
     split_cpu: str | None = None
     seed: int | None = None
     timeout_s: float = 600

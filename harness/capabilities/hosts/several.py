@@ -44,6 +44,12 @@ class SeveralHosts(Machines):
             weights=tuple(
                 f"{name}={each['weights']}" for name, each in run.suites.options.items() if "weights" in each
             ),
+            suites={
+                name: dict(each)
+                for name, each in run.suites.options.items()
+                if "plugin" in each and run.suites.plugins[name].built_in
+            },
+            files={name: dict(each) for name, each in run.suites.files.items() if each},
             split_cpu=request.split_cpu,
             seed=request.seed,
             timeout_s=request.timeout_s,

@@ -7,7 +7,6 @@ whoever judges a result opens no file.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -17,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mixmark.harness.capabilities.own_model import measuring, model, samples
 from mixmark.harness.contracts.errors import Unsupported, UsageError, WrongOutput
 from mixmark.harness.contracts.protocols import Array, Feed, Feeds, Graph, GraphRunner, Session, Spec, Suite, Value
 from mixmark.harness.contracts.schema import BITS_PER_WEIGHT, Cost, Gate, UnitNames, WeightClass
+from mixmark.harness.record.files import sha256_of
 from mixmark.harness.worker.messages import Measured
 from mixmark.suites.checkpoints import Checkpoint
 from mixmark.suites.limits import SECOND, check_output, own_limits
@@ -28,16 +29,6 @@ from mixmark.suites.weights import generator
 if TYPE_CHECKING:
     from torch import nn
 
-    from mixmark.harness.capabilities.own_model.measuring import Compared
-    from mixmark.harness.capabilities.own_model.model import Model
-    from mixmark.harness.capabilities.own_model.samples import Samples
-
-IMPORTS = """
-try:
-    import onnx, onnxruntime
-except ImportError:
-    pass  # `measured` says so
-"""
 GRAPH = "model"
 METRIC = "error in units of the median difference between two feeds"
 
@@ -55,7 +46,7 @@ class OnnxFile(Suite):
     unit_names = UnitNames(short="inf", work="inferences")
     scenarios: Sequence[str] = ("offline", "single-stream", "server")
     latency = own_limits(total_ns=SECOND)
-    imports = IMPORTS
+    imports = "onnx, onnxruntime"
 
     def __init__(self, tier: str, options: Mapping[str, str], weight_class: WeightClass = 16) -> None:
         self.tier, self.options, self.weight_class = tier, options, weight_class
@@ -68,9 +59,7 @@ class OnnxFile(Suite):
         return {each.partition(".")[2]: text for each, text in self.options.items() if each.startswith(f"{kind}.")}
 
     @cached_property
-    def _read(self) -> tuple[Model, Samples]:
-        from mixmark.harness.capabilities.own_model import model, samples
-
+    def _read(self) -> tuple[model.Model, samples.Samples]:
         if "file" not in self.options:
             raise UsageError("the model's file is not known here", hint="give it with --model")
         arrays = samples.read(Path(self.options["inputs"])) if "inputs" in self.options else {}
@@ -90,12 +79,12 @@ class OnnxFile(Suite):
     def graphs(self) -> Mapping[str, Graph]:
         from onnx import helper
 
-        model, _ = self._read
+        read, _ = self._read
         outputs = {}
-        for each in model.proto.graph.output:
+        for each in read.proto.graph.output:
             kind = helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
             outputs[each.name] = Spec(("any",), "float" if kind.kind == "f" else str(kind))
-        return {GRAPH: Graph(model.inputs, {}, outputs, self._no_module, model.proto.SerializeToString)}
+        return {GRAPH: Graph(read.inputs, {}, outputs, self._no_module, read.proto.SerializeToString)}
 
     def _no_module(self) -> nn.Module:
         raise Unsupported("the model is an ONNX file, and has no PyTorch module", "run it by onnxruntime or openvino")
@@ -103,27 +92,25 @@ class OnnxFile(Suite):
     def feeds(self, batch: int, seed: int) -> Feeds:
         if batch != 1 and "offline" not in self.scenarios:
             raise Unsupported("the model takes one sample at a time", hint="ask for batch 1")
-        _, samples = self._read
-        return lambda nonce: samples.draw(generator("own model", seed, nonce), batch)
+        draw = self._read[1].draw
+        return lambda nonce: draw(generator("own model", seed, nonce), batch)
 
     def units(self, batch: int) -> int:
         return batch
 
     @cached_property
-    def _compared(self) -> Compared:
-        from mixmark.harness.capabilities.own_model.measuring import Compared
-
+    def _compared(self) -> measuring.Compared:
         pairs = (each.split("=") for each in self.options["outputs"].split())
-        return Compared({int(at): int(size) for at, size in pairs}, [*map(float, self.options["scales"].split())])
+        return measuring.Compared(
+            {int(at): int(size) for at, size in pairs}, [*map(float, self.options["scales"].split())]
+        )
 
     def infer(self, session: Session, feed: Feed) -> Iterator[Array]:
         """One yield: for each unit a row of the compared outputs."""
-        outputs = session.run(GRAPH, *(session.put(feed[name]) for name in self._read[0].inputs))
-        yield self._compared.rows({at: session.get(outputs[at]) for at in self._compared.sizes}, self._batch(feed))
-
-    def _batch(self, feed: Feed) -> int:
-        stacked = self._read[0].stacked
-        return len(feed[stacked[0]]) if stacked else 1
+        read, _ = self._read
+        outputs = session.run(GRAPH, *(session.put(feed[name]) for name in read.inputs))
+        batch = len(feed[read.stacked[0]]) if read.stacked else 1
+        yield self._compared.rows({at: session.get(outputs[at]) for at in self._compared.sizes}, batch)
 
     def gate(self, precision: str) -> Gate | None:
         at_most = self.options.get(f"gate for {precision if precision == 'fp32' else '16 bits'}")
@@ -136,14 +123,11 @@ class OnnxFile(Suite):
 
     @contextmanager
     def open_reference(self) -> Iterator[GraphRunner]:
-        from mixmark.harness.capabilities.own_model.measuring import outputs_of
-        from mixmark.harness.capabilities.own_model.model import session
-
-        model, _ = self._read
-        running = session(model.proto)
+        read, _ = self._read
+        running = model.session(read.proto)
 
         def run(graph: str, *given: Array) -> Any:
-            return outputs_of(running, dict(zip(model.inputs, given, strict=True)))
+            return measuring.outputs_of(running, dict(zip(read.inputs, given, strict=True)))
 
         engine: Any = SimpleNamespace(put=np.asarray, run=run, get=np.asarray)
         yield GraphRunner(self, engine, concurrency=1, facts={})
@@ -165,22 +149,16 @@ class OnnxFile(Suite):
 
     def measured(self) -> Measured:
         """Reads the file and its samples, and measures the gate. Raises UsageError."""
-        from mixmark.harness.capabilities.own_model import measuring
-
-        model, samples = self._read
-        feeds = [samples.draw(generator("own model", "gate", nonce), 1) for nonce in range(measuring.FEEDS)]
-        pair = {name: np.concatenate([each[name] for each in feeds[:2]]) for name in model.stacked}
-        facts = measuring.measured(model, feeds, pair and {**feeds[0], **pair}, samples.described)
+        read, rows = self._read
+        feeds = [rows.draw(generator("own model", "gate", nonce), 1) for nonce in range(measuring.FEEDS)]
+        pair = {name: np.concatenate([each[name] for each in feeds[:2]]) for name in read.stacked}
+        facts = measuring.measured(read, feeds, pair and {**feeds[0], **pair}, rows.described)
         given = {name: text for name, text in self.options.items() if name.startswith(("dim.", "range."))}
-        if "inputs" in self.options:
-            given["samples"] = f"{samples.count}, sha256 {_sha256(self.options['inputs'])}"
-        file = Path(self.options["file"])
+        hashes = {str(path): sha256_of(path.resolve()) for path in read.files}
+        weights = f"{read.files[0].name} sha256:{'+'.join(each[:16] for each in hashes.values())}"
+        if inputs := self.options.get("inputs"):
+            hashes[inputs] = sha256_of(Path(inputs).resolve())
+            given["samples"] = f"{rows.count}, sha256 {hashes[inputs][:16]}"
         options = {"plugin": self.name, **given, **facts}
         scenarios = tuple(OnnxFile(self.tier, options).scenarios)
-        weights = f"{file.name}, sha256 {_sha256(file)}"
-        return Measured(options=options, weights=weights, scenarios=scenarios)
-
-
-def _sha256(path: str | Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return Measured(options=options, weights=weights, scenarios=scenarios, files=hashes)

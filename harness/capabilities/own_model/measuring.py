@@ -42,8 +42,6 @@ many inputs one output. Four units, the fewest that an audit compares, with outp
 LARGE = 16  # elements; smaller constants may be sizes or factors of shapes
 FP32, FP16 = 1, 10  # as ONNX numbers them
 SAME = 0.01  # error of a unit of a batch
-MOVES = ("Reshape", "Transpose", "Concat", "Slice", "Gather", "Identity", "Flatten", "Squeeze", "Unsqueeze", "Split")
-"""Operators whose outputs are values of their inputs."""
 UNCOUNTED = ("If", "Loop", "Scan", "LSTM", "GRU", "RNN", "Einsum", "Attention", "QLinear", "Integer", "DFT", "STFT")
 """Parts of the names of operators whose work depends on values or is not counted here."""
 # The bounds keep masks of -inf and of the least float from overflowing.
@@ -69,7 +67,7 @@ class Compared:
 
     def rows(self, outputs: Sequence[Any] | Mapping[int, Any], batch: int = 1) -> Array:
         """The compared outputs of a feed, one row a unit, [batch, width] float32."""
-        return np.hstack([np.asarray(outputs[at]).astype(np.float32).reshape(batch, -1) for at in self.sizes])
+        return np.concatenate([np.asarray(outputs[at], np.float32).reshape(batch, -1) for at in self.sizes], 1)
 
     def error(self, outputs: Array, references: Array) -> float:
         """The largest error of a compared output of a unit. outputs, references: rows."""
@@ -124,7 +122,10 @@ def measured(model: Model, feeds: Sequence[Feed], pair: Feed | None, described: 
     for name, bits in SIGNIFICAND.items() if not why else ():
         try:
             running = session(rounded(model.proto, bits))
-            moved = [compared.rows(outputs_of(running, _rounded_feed(feed, bits))) for feed in feeds]
+            moved = [
+                compared.rows(outputs_of(running, {name: round_to(each, bits) for name, each in feed.items()}))
+                for feed in feeds
+            ]
         except (UsageError, ValueError) as error:
             facts[f"no gate for {name}"] = f"rounding could not be emulated: {error}"
             continue
@@ -139,7 +140,9 @@ def measured(model: Model, feeds: Sequence[Feed], pair: Feed | None, described: 
 
 
 def round_to(values: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
-    """Floats with fewer bits of significand, rounded to nearest."""
+    """Floats with fewer bits of significand, rounded to nearest; other values as they are."""
+    if values.dtype.kind != "f":
+        return values
     exact, factor = values.astype(np.float32), np.float32(_factor(bits, FP16 if values.dtype == np.float16 else FP32))
     with np.errstate(over="ignore", invalid="ignore"):
         split = exact * factor
@@ -150,10 +153,6 @@ def round_to(values: npt.NDArray[Any], bits: int) -> npt.NDArray[Any]:
 def _factor(bits: int, kind: int) -> float:
     """What fp32 is multiplied with to be rounded. Of fp16 fewer bits are kept than it has."""
     return 2.0 ** (24 - min(bits, 10 if kind == FP16 else bits)) + 1
-
-
-def _rounded_feed(feed: Feed, bits: int) -> Feed:
-    return {name: round_to(each, bits) if each.dtype.kind == "f" else each for name, each in feed.items()}
 
 
 def rounded(proto: ModelProto, bits: int) -> ModelProto:
@@ -195,7 +194,7 @@ def _round(graph: GraphProto, bits: int, floats: Mapping[str, int], live: set[st
         nodes.append(node)
         for at, name in enumerate(node.output if depends else ()):
             live.add(name)
-            if name in floats and node.op_type not in MOVES:
+            if name in floats:
                 node.output[at] = f"{name}.exact"
                 given = [f"{name}.exact", *(f"mixmark.{each}" for each in (f"factor.{floats[name]}", "least", "most"))]
                 nodes.append(helper.make_node("Round", given, [name], domain="mixmark", to=floats[name]))

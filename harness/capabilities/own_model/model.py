@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Spec
+from mixmark.harness.contracts.text import plain
 from mixmark.harness.resources import memory
 from mixmark.harness.resources.files import NotRead
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
 MOST_BYTES = 2**31 - 1  # of a message of protobuf, which an engine is given
 TYPES = ("float32", "int64", "int32", "int8", "uint8", "bool")
@@ -32,6 +33,8 @@ class Model:
     """A file that was read."""
 
     proto: ModelProto
+    files: Sequence[Path]
+    """It, and those of its external data."""
     inputs: Mapping[str, Spec]
     """The batch is the only symbolic axis: the first one."""
     types: Mapping[str, str]
@@ -68,10 +71,10 @@ def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[in
     from onnx import helper
 
     refuse_gguf(file)
-    proto = _parsed(file)
+    proto, files = _parsed(file)
     stored = {tensor.name for tensor in proto.graph.initializer}
     used, inputs, types, batch = set[str](), {}, {}, ""
-    for value in [each for each in proto.graph.input if each.name not in stored]:
+    for value in (each for each in proto.graph.input if each.name not in stored):
         tensor = value.type.tensor_type
         if not tensor.HasField("shape"):
             raise UsageError(f"{file.name}: the input {value.name} is no tensor of a known rank")
@@ -92,45 +95,42 @@ def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[in
                 batch = batch or name
                 shape.append(BATCH)
             else:
-                which, hint = (
-                    f"the axis {at} of the input {value.name}",
-                    f"give --dim {name}=N, or --inputs of that size",
-                )
-                raise UsageError(f"{file.name}: {which} has no fixed size", hint)
+                which = f"{file.name}: the axis {at} of the input {value.name} has no fixed size"
+                raise UsageError(which, f"give --dim {name}=N, or --inputs of that size")
             axis.Clear()
             setattr(axis, "dim_param" if shape[-1] == BATCH else "dim_value", shape[-1])
         inputs[value.name] = Spec(tuple(shape), "float" if kind in ("float32", *CAST) else kind)
+        if kind in CAST:
+            _cast(proto.graph, value, CAST[kind])
     if unused := sizes.keys() - used:
         raise UsageError(f"{file.name} has no symbolic axis {', '.join(unused)}", hint="leave that --dim away")
-    for name, kind in types.items():
-        if kind in CAST:
-            _cast(proto.graph, name, CAST[kind])
-    return Model(proto, inputs, types)
+    return Model(proto, files, inputs, types)
 
 
-def _parsed(file: Path) -> ModelProto:
-    """The file with its external data. Raises UsageError."""
+def _parsed(file: Path) -> tuple[ModelProto, Sequence[Path]]:
+    """The file with its external data, and its files. Raises UsageError."""
     import onnx
 
     try:
         bare = onnx.load(regular(file), load_external_data=False)
         tensors = [each for graph in graphs_of(bare.graph) for each in graph.initializer]
         beside = {entry.value for each in tensors for entry in each.external_data if entry.key == "location"}
-        size = sum((file.parent / each).stat().st_size for each in (file.name, *beside))
+        files = [file.parent / each for each in (file.name, *sorted(beside))]
+        size = sum(each.stat().st_size for each in files)
         free = memory.available_bytes()
         if size > MOST_BYTES or 3 * size > free:
             most = f"{filesize(free)} of memory are free, and a model has 2 GiB at most"
             raise UsageError(f"{file.name} has {filesize(size)}", hint=f"give a smaller one: {most}")
         proto = onnx.load(file)
+        if not proto.graph.node or not proto.graph.output:
+            raise ValueError("it has no network")
     except UsageError:
         raise
     except Exception as error:  # protobuf's errors have no common class
         why = getattr(error, "strerror", None) or str(error).strip().splitlines()[-1]
         hint = "give an ONNX file, with its external data beside it, or a language model's folder"
         raise UsageError(f"{file.name} cannot be read as ONNX: {why}", hint) from error
-    if not proto.graph.node or not proto.graph.output:
-        raise UsageError(f"{file.name} cannot be read as ONNX: it has no network", "give a model in the ONNX format")
-    return proto
+    return proto, files
 
 
 def graphs_of(graph: GraphProto) -> Sequence[GraphProto]:
@@ -139,21 +139,21 @@ def graphs_of(graph: GraphProto) -> Sequence[GraphProto]:
     return [graph, *(inner for body in bodies for inner in graphs_of(body))]
 
 
-def _cast(graph: GraphProto, name: str, kind: int) -> None:
+def _cast(graph: GraphProto, value: ValueInfoProto, kind: int) -> None:
     """Makes an input one of fp32, which the graph casts to its own type."""
     from onnx import helper
 
-    next(each for each in graph.input if each.name == name).type.tensor_type.elem_type = 1
-    inner = f"{name}.cast"
+    value.type.tensor_type.elem_type, inner = 1, f"{value.name}.cast"
     for node in (node for each in graphs_of(graph) for node in each.node):
-        node.input[:] = [inner if read == name else read for read in node.input]
-    graph.node.insert(0, helper.make_node("Cast", [name], [inner], to=kind))
+        node.input[:] = [inner if read == value.name else read for read in node.input]
+    graph.node.insert(0, helper.make_node("Cast", [value.name], [inner], to=kind))
 
 
 def reason(error: Exception) -> str:
     """ONNX Runtime's error in a line."""
-    noise = r"^\[ONNXRuntimeError\] : \d+ : \w+ : |/\S+/onnxruntime/\S+ .*\) (?=[A-Z])"
-    return re.sub(noise, "", " ".join(str(error).split()))[:300]
+    return re.sub(
+        r"^\[ONNXRuntimeError\] : \d+ : \w+ : |/\S+/onnxruntime/\S+ .*\) (?=[A-Z])", "", plain(str(error), 300)
+    )
 
 
 def session(model: ModelProto) -> Any:

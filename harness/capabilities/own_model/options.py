@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
+from mixmark.harness.capabilities.own_model.model import refuse_gguf
 from mixmark.harness.cli.options import AgainOption
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.contracts.toml import flat
 from mixmark.harness.plugins import registry
 
 PLUGIN = "onnx-file"
@@ -37,7 +39,7 @@ def sections(
     the models in the file of a mix, whose paths begin at this folder. Raises UsageError."""
     found = {}
     for name, table in tables.items():
-        options = {key: str(value) for key, value in _flat(table)}
+        options = {key: str(value) for key, value in flat(table).items()}
         options |= {key: str(folder.absolute() / options[key]) for key in ("file", "inputs") if key in options}
         found[name] = section(options)
     if given["model"] is None:
@@ -59,8 +61,6 @@ def sections(
 def section(options: Mapping[str, str]) -> Mapping[str, str]:
     """The section of a suite. Its `file` is an ONNX file or a language model's folder, unless its `plugin` is given.
     Raises UsageError."""
-    from mixmark.harness.capabilities.own_model.model import refuse_gguf
-
     if "file" in options:
         refuse_gguf(Path(options["file"]))  # before a process asks for onnx
     folder = registry.find("services").get("model folder")
@@ -70,12 +70,6 @@ def section(options: Mapping[str, str]) -> Mapping[str, str]:
         raise UsageError("--inputs, --dim and --range describe an ONNX file", hint="leave them away")
     made: Mapping[str, str] = folder.load()(Path(options["file"]))
     return made
-
-
-def _flat(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The entries of a table. `dim.height = 640`, a table in it, is the option `dim.height`."""
-    inner = {key: value if isinstance(value, dict) else {"": value} for key, value in table.items()}
-    return [(f"{key}.{name}".rstrip("."), each) for key, value in inner.items() for name, each in value.items()]
 
 
 def suite_name(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -92,12 +93,16 @@ class Served:
         raise AssertionError("the agent ended")
 
 
-def test_an_agent_refuses_a_call_before_it_described_its_host_and_a_configuration_that_is_none(
+def test_an_agent_refuses_a_call_before_it_described_its_host_another_file_and_a_configuration_that_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = Served(tmp_path, monkeypatch, bench=None)
     assert "describe its host first" in str(served.call(AgentCalls.free_memory))
-    assert "none.toml" in str(served.call(AgentCalls.describe_host, query=messages.HostQuery()))
+    for content, words in ((None, "cannot be read"), ("other", "has another content"), ("", "none.toml")):
+        if content is not None:
+            (tmp_path / "m.onnx").write_text(content)
+        query = messages.HostQuery(files={"m": {str(tmp_path / "m.onnx"): hashlib.sha256().hexdigest()}})
+        assert words in str(served.call(AgentCalls.describe_host, query=query))
     assert served.call(AgentCalls.ping, sent_ns=7)[0] == 7
     served.close()
     assert served.ended.wait(50)

@@ -30,13 +30,19 @@ range.x = "-1:1"
 """
 
 
-def test_models_of_a_mix_are_measured_and_audited_by_each_engine(linear: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("hosts", [(), ("--hosts", "../hosts.toml")], ids=["here", "on two hosts"])
+def test_models_of_a_mix_are_measured_and_audited_by_each_engine(
+    linear: dict[str, str], tmp_path: Path, hosts: tuple[str, ...]
+) -> None:
     """One file configured twice. What judges the result builds the suites from its facts, without their file."""
     pytest.importorskip("openvino")
+    if hosts:
+        pytest.importorskip("mixmark.harness.capabilities.hosts")
+        (tmp_path / "hosts.toml").write_text('[host.a]\ncores = "0"\n[host.b]\ncores = "1"\n')
     (tmp_path / "my.toml").write_text(MIX)
     (tmp_path / "cwd").mkdir()
     command = [sys.executable, "-m", "mixmark", "run", "--mix", "../my.toml", "--tier", "smoke", "--all-routes"]
-    command += ["--adapter", "onnxruntime", "--adapter", "openvino", "--out", "out"]
+    command += ["--adapter", "onnxruntime", "--adapter", "openvino", "--out", "out", *hosts]
     done = subprocess.run(command, cwd=tmp_path / "cwd", capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr
     result = store.open(tmp_path / "cwd" / "out")
