@@ -1,16 +1,13 @@
 """Renews all generated pages and parts of pages: `python -m tests.docs`; read the diff before you commit it.
 
-The outputs in docs/tutorial.md are left out: they take minutes, and differ each time.
+The outputs in docs/tutorial.md are left out: they take minutes, and differ each time. So is README.md, whose picture
+needs a browser: `python -m tests.submissions.readme_page`.
 """
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
+from tests.docs import parts
 
-TESTS = Path(__file__).parents[1]
-LEFT_OUT = "tutorial_page"
-
-for path in sorted(file for end in ("page", "pages", "table") for file in TESTS.rglob(f"*_{end}.py")):
-    if path.stem != LEFT_OUT and not path.name.startswith("test_"):
-        runpy.run_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts), run_name="__main__")
+for module in parts.generators():
+    for path, text in module.pages().items():
+        path.write_text(text, "utf-8")

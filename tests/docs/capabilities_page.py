@@ -1,7 +1,4 @@
-"""docs/capabilities/index.md from the pages of the capabilities that are there.
-
-python -m tests.docs    rewrites it
-"""
+"""docs/capabilities/index.md from the pages of the capabilities that are there."""
 
 from __future__ import annotations
 
@@ -25,15 +22,11 @@ GROUPS = {
 """The pages and folders of each group; any other page is in the group Others."""
 
 
-def page() -> str:
-    pages = {path.relative_to(PAGE.parent).as_posix(): path for path in PAGE.parent.rglob("*.md") if path != PAGE}
+def pages() -> dict[Path, str]:
+    there = {path.relative_to(PAGE.parent).as_posix(): path for path in PAGE.parent.rglob("*.md") if path != PAGE}
     groups = {name: group for group, names in GROUPS.items() for name in names.split()}
     listed: dict[str, list[str]] = {group: [] for group in (*GROUPS, "Others")}
-    for name, path in sorted(pages.items()):
+    for name, path in sorted(there.items()):
         title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
         listed[groups.get(name.partition("/")[0].removesuffix(".md"), "Others")].append(f"- [{title}]({name})\n")
-    return HEAD + "".join(f"\n## {group}\n\n{''.join(links)}" for group, links in listed.items() if links)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    return {PAGE: HEAD + "".join(f"\n## {group}\n\n{''.join(links)}" for group, links in listed.items() if links)}

@@ -1,7 +1,4 @@
-"""The table of cheats in docs/method.md: what each engine of tests/fakes/cheats.py does, and what catches it.
-
-python -m tests.docs.cheats_table    rewrites the table; read the diff before you commit it
-"""
+"""The table of cheats in docs/method.md: what each engine of tests/fakes/cheats.py does, and what catches it."""
 
 from __future__ import annotations
 
@@ -35,10 +32,5 @@ def table() -> str:
     return "\n".join([*rows, *(f"| {rule} | {' '.join(each)} |" for rule, each in deeds.items())]) + "\n"
 
 
-def renewed(page: str) -> str:
-    """The page with the table as it is now."""
-    return parts.renewed(page, cheats=table())
-
-
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")
+def pages() -> dict[Path, str]:
+    return {PAGE: parts.renewed(PAGE.read_text("utf-8"), cheats=table())}

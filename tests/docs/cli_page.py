@@ -1,7 +1,4 @@
-"""docs/cli.md and the man page docs/man/mixmark.1 from the commands' own help.
-
-python -m tests.docs.cli_page    rewrites both; read the diff before you commit it
-"""
+"""docs/cli.md and the man page docs/man/mixmark.1 from the commands' own help."""
 
 from __future__ import annotations
 
@@ -17,6 +14,8 @@ from mixmark.harness.cli.commands import main
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cli.md"
 MANUAL = DOCS / "man" / "mixmark.1"
+KEPT_OF_MANUAL = ".SH FILES\n"
+"""Begins the part of the man page that is written by hand."""
 KEPT = "\b\n"
 """Begins a paragraph of help whose lines are kept."""
 HEAD = """\
@@ -59,56 +58,6 @@ def commands(group: click.Group) -> Iterator[tuple[str, click.Command]]:
             yield from ((f"{name} {inner}", each) for inner, each in commands(command))
 
 
-FILES_AND_CODES = """\
-.SH FILES
-.TP
-.I mixmark.toml
-The configuration: sections [adapter.NAME], [suite.NAME] and [meter.NAME] with their options.
-.TP
-.I results/
-The result folders, one for each run.
-.TP
-.I ~/.cache/mixmark
-Models that adapters converted for their engines.
-.TP
-.I ~/.local/share/mixmark/noise-floor.json
-The noise floors of this machine, by mixmark selftest.
-.TP
-.I /tmp/mixmark.lock
-Held by the run that uses the machine.
-.TP
-.I share/doc/mixmark
-In the environment of an installed Mixmark: the pages that messages name docs/...
-.SH ENVIRONMENT
-.TP
-.B MIXMARK_LOCK
-The file of the lock; containers of one machine share it.
-.TP
-.B MIXMARK_CACHE, MIXMARK_CACHE_GB
-The folder of converted models, and the most gigabytes that they may take: 20 by default.
-.TP
-.B XDG_DATA_HOME
-The folder that holds mixmark/noise\\-floor.json.
-.TP
-.B NO_COLOR
-Text without colours.
-.SH EXIT STATUS
-.TP
-.B 0
-There is no invalid finding; there may be notes and warnings.
-.TP
-.B 1
-A finding is invalid, nothing was measured, or \\-\\-gate found a regression.
-.TP
-.B 2
-The command line or the configuration asks for something that does not exist or is impossible, or another run uses the
-machine.
-.TP
-.B 130
-The run was interrupted; finished cells are kept.
-"""
-
-
 def manual() -> str:
     """The man page, in the macros of man(7)."""
     lines = [
@@ -120,7 +69,7 @@ def manual() -> str:
     for _, usage, command, options in list(entries())[1:]:
         lines += [f'.SS "{_roff(usage.removeprefix("mixmark "))}"', *_described(command)]
         lines += [line for option in options for line in (".TP", f".B {_roff(option[0])}", _roff(option[1]))]
-    return "\n".join(lines) + "\n" + FILES_AND_CODES
+    return "\n".join(lines) + "\n" + "".join(MANUAL.read_text("utf-8").partition(KEPT_OF_MANUAL)[1:])
 
 
 def _described(command: click.Command) -> Iterator[str]:
@@ -139,7 +88,5 @@ def _roff(text: str) -> str:
     return f"\\&{text}" if text.startswith((".", "'")) else text
 
 
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    MANUAL.parent.mkdir(exist_ok=True)
-    MANUAL.write_text(manual(), encoding="utf-8")
+def pages() -> dict[Path, str]:
+    return {PAGE: page(), MANUAL: manual()}

@@ -1,7 +1,5 @@
 """The parts of docs/vendors/contract.md that are docstrings: those of the protocols, and of what a plugin makes.
 
-python -m tests.docs.contract_page    rewrites them; read the diff before you commit it
-
 `<!-- NAME -->` begins the part of a class of `mixmark`: its own docstring, then a line for each member.
 """
 
@@ -23,10 +21,10 @@ MARK = re.compile(r"^<!-- ([A-Z]\w+) -->$", re.MULTILINE)
 INTRODUCED = "These rules hold for all plugins:\n\n"
 
 
-def renewed(page: str) -> str:
-    """The page with the docstrings as they are now."""
+def pages() -> dict[Path, str]:
+    page = PAGE.read_text("utf-8")
     rules = (protocols.__doc__ or "").partition(INTRODUCED)[2]
-    return parts.renewed(page, rules=rules, **{name: members(name) for name in MARK.findall(page)})
+    return {PAGE: parts.renewed(page, rules=rules, **{name: members(name) for name in MARK.findall(page)})}
 
 
 def members(name: str) -> str:
@@ -49,7 +47,3 @@ def _title(shape: type, name: str) -> str:
         return f"`{name}`"
     _, *arguments = inspect.signature(function).parameters
     return f"`{name}({', '.join(arguments)})`"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")

@@ -1,7 +1,4 @@
-"""docs/json.md, docs/result.schema.json and docs/report.schema.json from the models, their types and their docstrings.
-
-python -m tests.docs.json_page    rewrites them; read the diff before you commit it
-"""
+"""docs/json.md, docs/result.schema.json and docs/report.schema.json, from the models with their docstrings."""
 
 from __future__ import annotations
 
@@ -50,19 +47,17 @@ UNITS = (
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
-def renewed(page: str) -> str:
-    """The page with the columns as they are now."""
+def pages() -> dict[Path, str]:
+    """The page with its columns, the JSON Schema of a result, and that of a report, a comparison and the figures of
+    each experiment."""
     names = ", ".join(f"`{column}`" for column in columns())
-    return parts.renewed(page, columns=f"{names}\n")
-
-
-def schemas() -> dict[Path, str]:
-    """The JSON Schema of a result, and that of a report, of a comparison and of the figures of each experiment."""
+    page = parts.renewed(PAGE.read_text("utf-8"), columns=f"{names}\n")
     definitions = {each.__name__: _definition(each) for each in _written_classes()}
     roots = [{"$ref": f"#/$defs/{each.__name__}"} for each in _roots()]
     report = {"$schema": "https://json-schema.org/draft/2020-12/schema", "anyOf": roots, "$defs": definitions}
     found = {SCHEMA: Result.model_json_schema(mode="serialization"), REPORT: report}
-    return {path: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for path, schema in found.items()}
+    schemas = {path: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for path, schema in found.items()}
+    return {PAGE: page, **schemas}
 
 
 def _roots() -> list[type]:
@@ -148,9 +143,3 @@ def shape(hint: Any) -> dict[str, Any]:
     if origin in (dict, Mapping):
         return {"type": "object", "additionalProperties": shape(inner[1])}
     return {"type": NAMES[hint]} if hint is not object else {}
-
-
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text("utf-8")), encoding="utf-8")
-    for path, text in schemas().items():
-        path.write_text(text, encoding="utf-8")

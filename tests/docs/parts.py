@@ -5,7 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import is_dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+TESTS = Path(__file__).parents[1]
+LEFT_OUT = ("tutorial_page", "readme_page")
+
+
+def generators() -> Iterator[ModuleType]:
+    """The modules with a function `pages`, which returns the text of each file that is made from code."""
+    for path in sorted(file for end in ("page", "pages", "table") for file in TESTS.rglob(f"*_{end}.py")):
+        if path.stem not in LEFT_OUT and not path.name.startswith("test_"):
+            yield import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def renewed(page: str, **parts: str) -> str:

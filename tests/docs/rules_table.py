@@ -1,8 +1,5 @@
 """The table of rules in docs/rules.md: the first sentence of the docstring of each of the judge's own rules, and
-what it finds.
-
-python -m tests.docs.rules_table    rewrites the table; read the diff before you commit it
-"""
+what it finds."""
 
 from __future__ import annotations
 
@@ -31,15 +28,10 @@ def rows() -> Iterator[tuple[str, str, str]]:
             yield rule.name, asks.rstrip("."), ", ".join(kinds)
 
 
-def renewed(page: str) -> str:
-    """The page with the table as it is now."""
+def pages() -> dict[Path, str]:
     lines = [
         "| rule | what it asks | findings |",
         "|---|---|---|",
         *("| {} | {} | {} |".format(*row) for row in rows()),
     ]
-    return parts.renewed(page, rules="\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")
+    return {PAGE: parts.renewed(PAGE.read_text("utf-8"), rules="\n".join(lines) + "\n")}

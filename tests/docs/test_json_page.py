@@ -23,16 +23,8 @@ from tests.golden.sample import sample, unmetered
 from tests.record.test_store import written
 
 PUBLISHED = json_page.DOCS.parent / "submissions" / "entries"
-AGAIN = "python -m tests.docs.json_page"
 PAGE = json_page.PAGE.read_text("utf-8")
 SHAPES = json_page.KEPT
-
-
-def test_the_reference_is_that_of_the_code() -> None:
-    assert json_page.renewed(PAGE) == PAGE, AGAIN
-    assert {path: path.read_text("utf-8") for path in (json_page.SCHEMA, json_page.REPORT)} == json_page.schemas(), (
-        AGAIN
-    )
 
 
 def contradictions(value: Any, shape: str) -> list[str]:

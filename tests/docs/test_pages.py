@@ -11,6 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import click
@@ -26,7 +27,7 @@ from mixmark.harness.judge.energy.reading import ENOUGH_PERIODS, FEWEST_PERIODS
 from mixmark.harness.machine import config
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plugins import registry
-from tests.docs import capabilities_page, cli_page, tutorial_page
+from tests.docs import capabilities_page, cli_page, parts, tutorial_page
 from tests.fakes.folders import Maker, write
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +90,20 @@ def anchors(text: str) -> Iterator[str]:
 
 def without_blocks(text: str) -> str:
     return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+# What is made from code
+
+GENERATORS = [
+    pytest.param(module, marks=[pytest.mark.slow] if hasattr(module, "SLOW") else [], id=module.__name__)
+    for module in parts.generators()
+]
+
+
+@pytest.mark.parametrize("module", GENERATORS)
+def test_a_generated_page_is_that_of_the_code(module: ModuleType) -> None:
+    pages = module.pages()
+    assert {path: path.read_text("utf-8") for path in pages} == pages, "python -m tests.docs renews them"
 
 
 # Commands
@@ -256,11 +271,6 @@ def test_the_index_leads_to_every_page() -> None:
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     capabilities = {f"capabilities/{page}" for page in links(capabilities_page.PAGE.read_text("utf-8"))}
     assert {"index.md", *links(INDEX.read_text("utf-8")), *capabilities} == pages
-
-
-def test_the_index_of_capabilities_is_made_of_their_pages() -> None:
-    page = capabilities_page.PAGE.read_text("utf-8")
-    assert capabilities_page.page() == page, "python -m tests.docs"
 
 
 @pytest.mark.exhaustive

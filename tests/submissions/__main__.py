@@ -11,5 +11,6 @@ for module in (
     "tests.capabilities.compare.test_entries",
     "tests.capabilities.plan.test_figures",
     "tests.docs",
+    "tests.submissions.readme_page",
 ):
     subprocess.run((sys.executable, "-m", module), check=True)

@@ -1,7 +1,4 @@
-"""The plugins in docs/capabilities/kit/ from the templates of the starter packages.
-
-python -m tests.capabilities.kit.template_pages    rewrites the pages; read the diff before you commit it
-"""
+"""The plugins in docs/capabilities/kit/ from the templates of the starter packages."""
 
 from __future__ import annotations
 
@@ -28,6 +25,5 @@ def renewed(page: str) -> str:
     return FILE.sub(written, page)
 
 
-if __name__ == "__main__":
-    for path in PAGES.glob("*.md"):
-        path.write_text(renewed(path.read_text("utf-8")), "utf-8")
+def pages() -> dict[Path, str]:
+    return {path: renewed(path.read_text("utf-8")) for path in PAGES.glob("*.md")}

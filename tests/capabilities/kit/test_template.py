@@ -102,10 +102,7 @@ def test_a_package_is_complete_and_its_plugin_short(kind: template.Kind, tmp_pat
     assert all(hasattr(module(folder, name).MyChip, member) for member in members)
 
 
-def test_the_pages_show_what_is_written() -> None:
-    for path in template_pages.PAGES.glob("*.md"):
-        page = path.read_text("utf-8")
-        assert template_pages.renewed(page) == page, f"{path.name}: python -m tests.capabilities.kit.template_pages"
+def test_the_pages_show_a_package_of_each_kind() -> None:
     shown = "".join(path.read_text("utf-8") for path in template_pages.PAGES.glob("*.md"))
     assert {found[2] for found in template_pages.FILE.finditer(shown)} == set(get_args(template.Kind))
 

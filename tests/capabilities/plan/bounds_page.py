@@ -1,13 +1,11 @@
-"""harness/capabilities/plan/bounds.json: the bounds of each suite of Mixmark by each datasheet that is shipped.
-
-python -m tests.capabilities.plan.bounds_page    writes it; a suite or a datasheet that changed needs it
-"""
+"""harness/capabilities/plan/bounds.json: the bounds of each suite of Mixmark by each datasheet that is shipped."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mixmark.harness.capabilities.plan import assumed, prices
@@ -38,10 +36,6 @@ def content() -> Mapping[str, Mapping[str, Any]]:
     return {name: {"version": suites[name].load().version, **own} for name, own in found.items() if own}
 
 
-def written() -> str:
+def pages() -> dict[Path, str]:
     """One line for each device."""
-    return re.sub(r"\[\s+(.+),\s+(.+)\s+\]", r"[\1, \2]", json.dumps(content(), indent=1)) + "\n"
-
-
-if __name__ == "__main__":
-    BOUNDS.write_text(written(), "utf-8")
+    return {BOUNDS: re.sub(r"\[\s+(.+),\s+(.+)\s+\]", r"[\1, \2]", json.dumps(content(), indent=1)) + "\n"}

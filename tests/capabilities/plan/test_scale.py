@@ -41,11 +41,6 @@ def of(works: Mapping[str, Workload], mix_units: Mapping[str, float] = UNITS) ->
     return scale.bounds(mix_units, {suite: bounds_page.most(work) for suite, work in works.items()})
 
 
-def test_the_bounds_that_are_shipped_are_those_of_the_suites_and_the_datasheets() -> None:
-    shown = scale.BOUNDS.read_text("utf-8")
-    assert bounds_page.written() == shown, "python -m tests.capabilities.plan.bounds_page writes it anew"
-
-
 def test_a_device_does_as_many_mixes_as_its_peak_and_its_bandwidth_allow() -> None:
     """The RTX 4090: 2 × 1 s by 330.3 TFLOP/s, 4 × 0.5 s by 1,008 GB/s. The i5-7300U: 2 × 1,474.55 s, 4 × 14.78 s."""
     bounds = of(WORKS)
