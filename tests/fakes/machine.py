@@ -371,12 +371,6 @@ def with_turns(base: schema.Result, asked: Mapping[str, Any], *turns: Turn, **ch
     return base.model_copy(update=update | changed)
 
 
-def altered(result: schema.Result, where: Callable[[schema.Record], bool], **changes: object) -> schema.Result:
-    """The result with other facts in the records that meet a condition."""
-    records = (each.model_copy(update=changes) if where(each) else each for each in result.records)
-    return result.model_copy(update={"records": tuple(records)})
-
-
 WATTS_AT_THE_WALL = 600.0
 
 

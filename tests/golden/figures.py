@@ -37,15 +37,8 @@ def interrupted() -> Result:
 
 
 def failed_in_the_mix() -> Result:
-    whole = one_run(600.0)
     gone = Failure(kind="crashed", message="the worker died")
-    records = tuple(
-        each.model_copy(update={"cut_short": gone})
-        if (each.scenario, each.route.suite, each.route.device) == ("mixed", "llm", "cpu:0")
-        else each
-        for each in whole.records
-    )
-    return whole.model_copy(update={"records": records})
+    return sample.altered(one_run(600.0), lambda each: each.key == "mixed.1.llm.cpu-0", cut_short=gone)
 
 
 def made() -> Mapping[str, Result]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import BaseModel
 
 import mixmark.reporters.data
 import mixmark.reporters.report
@@ -148,6 +149,22 @@ def domain(id: str = "d", covers: tuple[str, ...] = ("cpu:0",), **fields: Any) -
     return schema.Domain.model_validate({"id": id, "covers": covers} | plain | fields)
 
 
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def but(of: Model, /, **changes: object) -> Model:
+    """The model with other values; `route__device` is the field `device` of its field `route`."""
+    for path, value in changes.items():
+        name, _, inside = path.partition("__")
+        of = of.model_copy(update={name: but(getattr(of, name), **{inside: value}) if inside else value})
+    return of
+
+
+def altered(whole: schema.Result, where: Callable[[schema.Record], bool], **changes: object) -> schema.Result:
+    """The result with other values in the records that meet a condition."""
+    return but(whole, records=tuple(but(each, **changes) if where(each) else each for each in whole.records))
+
+
 def later(of: schema.Record, by_ns: int) -> schema.Record:
     """The same record, measured so much later."""
     done, bracket = of.completions, of.parent_window_ns
@@ -176,12 +193,7 @@ def apart(whole: schema.Result) -> schema.Result:
     """The same as a folder has it: planned, each phase an hour after the one before it, the suites of a version that is
     not installed, since their costs are made up."""
     shift_ns = {measured.phase: number * 3600 * SECOND for number, measured in enumerate(whole.records)}
-    records = [
-        later(each, shift_ns[each.phase]).model_copy(
-            update={"route": each.route.model_copy(update={"suite_version": "0"})}
-        )
-        for each in whole.records
-    ]
+    records = [but(later(each, shift_ns[each.phase]), route__suite_version="0") for each in whole.records]
     meterings = (metered_later(each, shift_ns[each.phase]) for each in whole.meterings)
     devices = tuple(device.model_copy(update={"precisions": ("fp32", "bf16", "int8")}) for device in whole.devices)
     facts = {"devices": devices, "records": tuple(records), "meterings": tuple(meterings)}

@@ -33,11 +33,7 @@ def two() -> Result:
 
 def on_host(about: Result, host: str, phase: str = "mixed.1", **changed: Any) -> Result:
     """The same, with these facts of all records of a host in a phase."""
-    records = [
-        each.model_copy(update=changed) if (host_of(each.route.device), each.phase) == (host, phase) else each
-        for each in about.records
-    ]
-    return about.model_copy(update={"records": tuple(records)})
+    return sample.altered(about, lambda each: (host_of(each.route.device), each.phase) == (host, phase), **changed)
 
 
 def bounded(about: Result, bound_ns: int, host: str = "host2") -> Result:
@@ -99,11 +95,7 @@ def test_a_host_that_begins_late_is_a_finding_and_contradicts_nothing(two: Resul
         assert said(quality.hosts_at_work, late) == expected
         assert scored(late).runs[0].length_ns == scored(two).runs[0].length_ns
         assert not [each for each in contradictions(late, SuiteClaims()) if "shorter than planned" in each]
-    cut = on_host(
-        on_host(planned, "host1", parent_window_ns=(begin_ns, end_ns - SECOND)),
-        "host2",
-        parent_window_ns=(begin_ns, end_ns - SECOND),
-    )
+    cut = sample.altered(planned, lambda each: each.phase == "mixed.1", parent_window_ns=(begin_ns, end_ns - SECOND))
     assert [each for each in contradictions(cut, SuiteClaims()) if "shorter than planned" in each]
 
 
@@ -266,14 +258,9 @@ def test_each_host_has_measured_its_phases_in_their_order(order: tuple[int, ...]
 def test_a_device_of_two_hosts_is_no_fact() -> None:
     good = cluster(seconds=60)
     gpu, *rest = good.devices
-    pair = gpu.model_copy(update={"parts": ("host1/gpu:0", "host2/gpu:0")})
-    assert contradicted(good.model_copy(update={"devices": (pair, *rest)})) == [
-        "host1/gpu:0 has parts or memory of another host"
-    ]
-    pooled = gpu.model_copy(update={"memory_pool": "host2/gpu:0"})
-    assert contradicted(good.model_copy(update={"devices": (pooled, *rest)})) == [
-        "host1/gpu:0 has parts or memory of another host"
-    ]
+    for changed in ({"parts": ("host1/gpu:0", "host2/gpu:0")}, {"memory_pool": "host2/gpu:0"}):
+        forged = sample.but(good, devices=(sample.but(gpu, **changed), *rest))
+        assert contradicted(forged) == ["host1/gpu:0 has parts or memory of another host"]
     with pytest.raises(ValidationError):
         connection("mixed.1", "host1", 1 << 61)
 
@@ -283,10 +270,8 @@ def test_hosts_are_watched_and_begin_each_by_its_own_clock() -> None:
     begin, end = next(each.parent_window_ns for each in good.records if each.phase == "mixed.1") or (0, 0)
     off = on_host(good, "host2", parent_window_ns=(begin + 1000, end + 1000), conditions=watched(begin, end, busy_ns=1))
     assert contradicted(off) == []
-    [one, *_] = [each for each in good.records if each.phase == "mixed.1"]
-    moved = one.model_copy(update={"parent_window_ns": (begin + 1000, end + 1000)})
-    records = tuple(moved if each is one else each for each in good.records)
-    found = contradicted(good.model_copy(update={"records": records}))
+    one = next(each for each in good.records if each.phase == "mixed.1")
+    found = contradicted(sample.altered(good, lambda each: each is one, parent_window_ns=(begin + 1000, end + 1000)))
     assert any(" did not begin and end with mixed.1" in each for each in found)
 
 

@@ -30,7 +30,7 @@ from tests.fakes.machine import (
     result,
     solo,
 )
-from tests.golden.sample import later, metered_later
+from tests.golden.sample import altered, but, later, metered_later
 from tests.judge.found import Said, facts, not_none, says, scored
 
 IDS = ("gpu:0", "cpu:0")
@@ -55,9 +55,7 @@ def run(
 ) -> tuple[list[schema.Record], schema.Placement]:
     bracket = (0, round(seconds * SECOND))
     records = [
-        record(name, pair, completions(even(count, seconds), units), bracket, audits).model_copy(
-            update={"concurrency": 6}
-        )
+        but(record(name, pair, completions(even(count, seconds), units), bracket, audits), concurrency=6)
         for pair, (count, units) in feeds.items()
     ]
     return records, PLAN
@@ -158,16 +156,8 @@ def test_a_feed_that_was_under_way_at_the_end_is_surplus() -> None:
     spans = {"llm": [(0, 20), (60, 80)], "diffusion": [(20, 40)], "dlrm": [(40, 50)], "resnet50": [(50, 60)]}
     units = {"llm": 20, "diffusion": 1, "dlrm": 2000, "resnet50": 100}
     mix = EDGE.model_copy(update={"name": "mine", "units": units})
-    records = [
-        record(
-            "mixed.1",
-            (suite, "gpu:0"),
-            completions([(a * SECOND, b * SECOND) for a, b in at], units[suite]),
-            (0, 70 * SECOND),
-            1,
-        )
-        for suite, at in spans.items()
-    ]
+    done = {suite: completions([(a * SECOND, b * SECOND) for a, b in at], units[suite]) for suite, at in spans.items()}
+    records = [record("mixed.1", (suite, "gpu:0"), each, (0, 70 * SECOND), 1) for suite, each in done.items()]
     rates = {(suite, "gpu:0"): units[suite] / (at[0][1] - at[0][0]) for suite, at in spans.items()}
     plan = place(units, solo(rates), [device("gpu:0")])
     [seen] = scored(of((records, plan), mix=mix, seconds=70)).runs
@@ -177,8 +167,9 @@ def test_a_feed_that_was_under_way_at_the_end_is_surplus() -> None:
 
 
 def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
-    strict = EDGE.model_copy(
-        update={"name": "mine", "limits": {"diffusion": schema.ServiceLimits(total_ns=4 * SECOND)}}
+    strict, lenient = (
+        but(EDGE, name="mine", limits={"diffusion": schema.ServiceLimits(total_ns=seconds * SECOND)})
+        for seconds in (4, 5)
     )
     late = scored(of(run(), mix=strict))
     assert problems(late) == [says("mix_complete.late", "run", phase="mixed.1", suite="diffusion", late=120)]
@@ -187,9 +178,6 @@ def test_a_late_feed_counts_nothing_and_its_energy_counts() -> None:
     spans[100] = (spans[100][0], spans[100][1] + 1)
     records, _ = run()
     one = changed(records, "diffusion", completions=completions(spans, 1))
-    lenient = EDGE.model_copy(
-        update={"name": "mine", "limits": {"diffusion": schema.ServiceLimits(total_ns=5 * SECOND)}}
-    )
     [seen] = scored(of(one, mix=lenient)).runs
     assert (seen.mixes, [stream.late for stream in seen.suites]) == (119, [0, 1, 0, 0])
 
@@ -219,38 +207,37 @@ def test_no_score_without_every_suite() -> None:
     assert found.headline == "No score: mixed.1: dlrm: no feed finished"
 
 
-def test_no_score_where_an_output_was_wrong_or_not_audited() -> None:
-    records, _ = run()
-    wrong = not_none(next(each.audit for each in records if each.route.suite == "llm"))
-    bad = changed(records, "llm", audit=wrong.model_copy(update={"values": (0.1, 2.0), "feeds": (0, 1)}))
-    [(code, about, values)] = problems(scored(of(bad)))
-    assert (code, about) == ("audited.wrong", "mixed.1.llm.gpu-0")
-    assert (values["wrong"], values["audited"]) == (1, 2)
-    blind = changed(records, "llm", audit=None, unaudited="the reference needs 40 GB")
-    missing = says("audited.missing", "mixed.1.llm.gpu-0", why="the reference needs 40 GB")
-    assert problems(scored(of(blind))) == [missing]
-    unasked = says("mix_complete.unaudited", "run", phase="mixed.1", suite="llm", why="no gate")
-    assert problems(scored(of(changed(records, "llm", audit=None, exempt="no gate")))) == [unasked]
+LLM = "mixed.1.llm.gpu-0"
 
 
-def test_no_score_where_a_record_breaks_a_rule_of_honesty() -> None:
-    records, _ = run()
-    touched = scored(of(changed(records, "llm", surviving_processes=("engine",))))
-    assert problems(touched) == [says("no_orphans.survived", "mixed.1.llm.gpu-0", processes=1, names=("engine",))]
-    assert touched.mixes_per_hour is None
-    assert scored(of(run())).problems == ()
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"unaudited": "it is big", "audit": None}, says("audited.missing", LLM, why="it is big")),
+        (
+            {"audit": None, "exempt": "no gate"},
+            says("mix_complete.unaudited", "run", phase="mixed.1", suite="llm", why="no gate"),
+        ),
+        ({"surviving_processes": ("a",)}, says("no_orphans.survived", LLM, processes=1, names=("a",))),
+    ],
+)
+def test_no_score_where_an_output_was_not_audited_or_a_record_is_not_honest(
+    facts: dict[str, object], problem: Said
+) -> None:
+    found = scored(of(changed(run()[0], "llm", **facts)))
+    assert (problems(found), found.mixes_per_hour) == ([problem], None)
+
+
+def test_no_score_where_an_output_was_wrong() -> None:
+    told = altered(of(run()), lambda each: each.key == LLM, audit__values=(0.1, 2.0), audit__feeds=(0, 1))
+    [(code, about, values)] = problems(scored(told))
+    assert (code, about, values["wrong"], values["audited"]) == ("audited.wrong", LLM, 1, 2)
 
 
 def test_a_mix_whose_audits_did_not_run_is_pending_and_its_pace_tells_nothing() -> None:
     """The run was interrupted when the mix was over and its feeds were drawn."""
-    told = of(run())
-    records = [
-        each.model_copy(update={"audit": each.audit.model_copy(update={"values": ()})})
-        if each.audit and each.scenario == "mixed"
-        else each
-        for each in told.records
-    ]
-    found = judge(told.model_copy(update={"records": tuple(records), "finished": False}))
+    told = altered(of(run()), lambda each: each.scenario == "mixed", audit__values=())
+    found = judge(but(told, finished=False))
     assert found.score is not None
     assert {each.code for each in found.score.problems} == {"audited.pending"}
     assert [seen.steady for seen in found.score.runs] == [None]
@@ -274,14 +261,13 @@ def test_what_is_faster_than_light_has_a_score_and_no_rank() -> None:
 def test_a_score_without_a_probe_of_each_device_has_no_rank() -> None:
     both = probe("gpu:0", GEMM, READ), probe("cpu:0", GEMM, READ)
     unknown = says("probed.unranked", "run", device="cpu:0", precision="bf16")
-    wrong = not_none(both[1].audit)
     for probes, unranked in (
         (both, []),
         (both[:1], [unknown]),
         ((both[0], probe("cpu:0", GEMM, READ, precision="fp32")), [unknown]),
         ((both[0], probe("cpu:0", GEMM)), [unknown]),
         ((both[0], probe("cpu:0", GEMM, READ, audits=0)), [unknown]),
-        ((both[0], both[1].model_copy(update={"audit": wrong.model_copy(update={"values": (0.1, 9.0)})})), [unknown]),
+        ((both[0], but(both[1], audit__values=(0.1, 9.0))), [unknown]),
     ):
         found = scored(of(run(), probes=probes))
         assert found.mixes_per_kwh
@@ -386,13 +372,9 @@ def test_runs_that_differ_have_no_rank() -> None:
 
 def loaded(told: schema.Result, *phases: str) -> schema.Result:
     """Others kept a tenth of the machine busy in these phases, and none in the others."""
-    second = {"begin_ns": SECOND, "end_ns": 2 * SECOND, "cpus": 10, "busy_ns": 10 * SECOND}
-    blocks = {own: schema.Conditions.model_validate(second | {"own_ns": own}) for own in (9 * SECOND, 10 * SECOND)}
-    records = tuple(
-        each.model_copy(update={"conditions": (blocks[(9 if each.phase in phases else 10) * SECOND],)})
-        for each in told.records
-    )
-    return told.model_copy(update={"records": records})
+    calm = schema.Conditions(begin_ns=SECOND, end_ns=2 * SECOND, cpus=10, busy_ns=10 * SECOND, own_ns=10 * SECOND)
+    told = altered(told, lambda _: True, conditions=(calm,))
+    return altered(told, lambda each: each.phase in phases, conditions=(but(calm, own_ns=9 * SECOND),))
 
 
 @pytest.mark.parametrize("feeds", [110, 240])  # a run that is slower by less than a tenth, and a faster one
@@ -449,10 +431,8 @@ def test_a_slow_meter_is_not_official() -> None:
 
 
 def test_the_fewest_bits_name_the_weight_class() -> None:
-    records, plan = run()
-    route = records[1].route.model_copy(update={"precision": "int8"})
-    mixed_bits = [records[0], records[1].model_copy(update={"route": route}), *records[2:]]
-    assert scored(of((mixed_bits, plan))).weight_class == 8
+    (first, second, *others), plan = run()
+    assert scored(of(([first, but(second, route__precision="int8"), *others], plan))).weight_class == 8
     assert scored(of(run())).weight_class == 16
 
 

@@ -18,7 +18,7 @@ from mixmark.harness.judge.score import score, scored_runs
 from mixmark.harness.judge.verdict import Verdict
 from tests.fakes import machine
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import GPU, closed_loop, probe, record, result
+from tests.golden.sample import GPU, altered, but, closed_loop, probe, record, result
 from tests.judge.found import SECOND, Said, beside, block, done, facts, failed, gpu_state, not_none, says, six
 
 
@@ -60,10 +60,7 @@ def test_the_less_certain_of_mx_and_tx_decides(tx: float | None, verdict: str, c
 
 def test_a_refused_route_is_no_run_that_agrees() -> None:
     steps = [[1000]] * 64, [[1001]] * 64, [[999]] * 64
-    runs = [
-        record(f"b{run}", "llm", "token", closed_loop(own)).model_copy(update={"run": run})
-        for run, own in enumerate(steps, start=1)
-    ]
+    runs = [but(record(f"b{run}", "llm", "token", closed_loop(own)), run=run) for run, own in enumerate(steps, 1)]
     refused = record("c", "llm", "token", adapter="other", error=Failure(kind="unsupported", message="no fp32 here"))
     told, (code, _, values) = verdict(result(*runs, refused))
     assert (told, code, values["runs"], round(values["widest_pct"], 2)) == ("solid", "score_graded.agree", 3, 0.25)
@@ -104,12 +101,11 @@ def test_the_largest_cause_of_a_margin_is_what_was_seen_in_its_windows(
     told = one_run(None)
     around = [machine.probe("gpu:0", machine.GEMM, machine.READ, took_ns=each * SECOND // 10) for each in (10, 13)]
     probes = [each.model_copy(update=dict.fromkeys(("key", "phase"), f"around{n}.p")) for n, each in enumerate(around)]
-    system = told.system.model_copy(update={"virtualization": host})
-    told = told.model_copy(update={"records": (*told.records, *probes), "system": system})
+    told = but(told, records=(*told.records, *probes), system__virtualization=host)
 
     def watched(scenario: str, **load: object) -> Assessment:
         blocks = tuple(block(second, **load) for second in range(1, 6))
-        return judge(machine.altered(told, lambda each: each.scenario == scenario, conditions=blocks))
+        return judge(altered(told, lambda each: each.scenario == scenario, conditions=blocks))
 
     beside = watched("offline", busy_ns=2 * SECOND)
     assert "no_foreign_load.much" in [each.code for each in not_none(beside.score).unranked]
@@ -147,9 +143,7 @@ def test_a_loaded_machine_is_disturbed_from_a_twentieth_on() -> None:
 
 def test_a_load_that_only_a_quick_check_met_disturbs_no_figure() -> None:
     busy = six(busy_ns=round(1.9 * SECOND), own_ns=SECOND).records[0]
-    route = busy.route.model_copy(update={"adapter": "other"})
-    changes = {"key": "screening.a", "route": route, "screening": True, "phase": "screening.a"}
-    quick = busy.model_copy(update=changes)
+    quick = but(busy, key="screening.a", route__adapter="other", screening=True, phase="screening.a")
     quiet = six()
     told = quiet.model_copy(update={"records": (*quiet.records, quick)})
     assert (verdict(told), rules(told)) == (verdict(quiet), rules(quiet))

@@ -21,7 +21,7 @@ from mixmark.harness.measure.stages import next_steps
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.phases import Target, Workload
-from tests.golden.sample import closed_loop, result
+from tests.golden.sample import altered, closed_loop, domain, result
 
 SECOND = 1_000_000_000
 DEVICES = (
@@ -74,11 +74,7 @@ def record(header: schema.Result, key: str, feed_s: float = 1.0, feeds: int = 4,
 
 
 def changed(before: schema.Result, suite: str, device: str, **changes: Any) -> schema.Result:
-    records = tuple(
-        each.model_copy(update=changes) if (each.route.suite, each.route.device) == (suite, device) else each
-        for each in before.records
-    )
-    return before.model_copy(update={"records": records})
+    return altered(before, lambda each: (each.route.suite, each.route.device) == (suite, device), **changes)
 
 
 def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
@@ -91,9 +87,7 @@ def test_rates_are_those_of_routes_that_passed_their_gate() -> None:
     assert rate_of["llm", "gpu:0"].memory_bytes == 3 << 30  # what nobody sees from outside is budgeted
     wrong = PASSED.model_copy(update={"values": (0.2,)})
     unread = PASSED.model_copy(update={"values": ()})
-    elsewhere = {
-        "facts": {"elsewhere": "Conv on the CPU"}
-    }  # invalid by a rule of honesty, though its outputs are right
+    elsewhere = {"facts": {"elsewhere": "Conv on the CPU"}}  # by a rule of honesty; its outputs are right
     for lost in ({"audit": wrong}, {"audit": None}, {"audit": unread}, elsewhere):
         left = solo_rates(changed(before, "llm", "gpu:0", **lost), MIX)
         assert ("llm", "gpu:0") not in {(rate.suite, rate.device) for rate in left}
@@ -145,18 +139,9 @@ def metered(before: schema.Result, watts: dict[str, tuple[float, float, float]],
     """Each phase: a minute of rest, 80 s of work, a minute of rest; so many watts of each device in each of them."""
     at = np.arange(0, 200 * SECOND + 1, SECOND // 2)
     curves = {f"own/{id}": each for id, each in watts.items()} | ({"wall": (wall, 2 * wall, wall)} if wall else {})
-    domains = tuple(
-        schema.Domain(
-            id=id,
-            meter="acme",
-            covers=(id.removeprefix("own/"),) if id != "wall" else tuple(watts),
-            boundary="wall" if id == "wall" else "devices",
-            quantity="power",
-            method="external" if id == "wall" else "integrated",
-            source="a story",
-        )
-        for id in curves
-    )
+    domains = [domain(f"own/{id}", (id,), quantity="power", method="integrated") for id in watts]
+    if wall:
+        domains.append(domain("wall", tuple(watts), boundary="wall", quantity="power", method="external"))
     samples = {
         id: schema.Samples(at, at, np.select((at < 60 * SECOND, at < 140 * SECOND), each[:2], each[2]))
         for id, each in curves.items()
@@ -166,7 +151,7 @@ def metered(before: schema.Result, watts: dict[str, tuple[float, float, float]],
         schema.Metering(phase=each.phase, begin_ns=0, end_ns=200 * SECOND, cpu_ns=0, idle_ns=idle, samples=samples)
         for each in before.records
     )
-    return before.model_copy(update={"domains": domains, "meterings": meterings})
+    return before.model_copy(update={"domains": tuple(domains), "meterings": meterings})
 
 
 WATTS = {"cpu:0": (50.0, 170.0, 54.0), "gpu:0": (60.0, 300.0, 60.0)}
@@ -191,11 +176,8 @@ def test_the_power_of_a_machine_at_rest_is_that_of_its_pauses() -> None:
 
 
 def test_a_rate_has_the_watts_of_its_own_window() -> None:
-    done = closed_loop([[SECOND]] * 40, 100)
-    later_ns = 80 * SECOND
-    issued = done.issued_ns + later_ns
-    shifted = schema.Completions(issued, issued, done.ends, done.yielded_ns + later_ns, done.units)
-    before = metered(changed(solo(*DEVICES), "llm", "gpu:0", completions=shifted), WATTS, None)
+    done = closed_loop([[SECOND]] * 40, 100, begin_ns=80 * SECOND)
+    before = metered(changed(solo(*DEVICES), "llm", "gpu:0", completions=done), WATTS, None)
     watts = {(rate.suite, rate.device): rate.watts for rate in solo_rates(before, MIX)}
     assert watts["llm", "gpu:0"] == pytest.approx(300)
     assert watts["llm", "cpu:0"] is None, "four seconds are too few of that meter's readings"
@@ -284,12 +266,9 @@ def test_only_what_a_plan_uses_is_measured_again() -> None:
 
 
 def test_where_memory_is_short_the_fastest_of_what_is_spare_is_loaded() -> None:
-    gpu = schema.Device(id="gpu:0", kind="gpu", memory_pool="gpu:0", memory_bytes=8 << 30, precisions=("fp32",))
-    before = solo(DEVICES[0], gpu)
-    for suite, device, feed_s in (("llm", "gpu:0", 100), ("dlrm", "gpu:0", 100)):
-        units = 100 if suite == "llm" else 1000
-        slow = closed_loop([[feed_s * SECOND]] * 4, units)
-        before = changed(before, suite, device, completions=slow)
+    before = solo(*DEVICES)
+    for suite, units in (("llm", 100), ("dlrm", 1000)):
+        before = changed(before, suite, "gpu:0", completions=closed_loop([[100 * SECOND]] * 4, units))
     before = before.model_copy(update={"mix": MIX.model_copy(update={"limits": {}})})
     (mixed,) = later(before, gpu_0=4 << 30, host=60 << 30)
     used = {(suite, device) for suite, parts in mixed.placement.fractions.items() for device in parts}

@@ -19,7 +19,7 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import SCHEMA, Audit, Failure, Gate, Metering, Record, Result, Samples
 from mixmark.harness.record import files, raw_files, store
 from tests.fakes.folders import forge, with_outputs, write_hashes
-from tests.golden.sample import DOMAINS, apart, closed_loop, phase, record, result, sample
+from tests.golden.sample import DOMAINS, apart, but, closed_loop, phase, record, result, sample
 
 BEFORES = np.zeros((2, 16), np.uint8)
 """The digests of the outputs before two feeds."""
@@ -127,9 +127,7 @@ def test_what_was_begun_is_replayed_and_kept_in_the_end(tmp_path: Path) -> None:
 def test_a_phase_that_is_planned_late_and_its_energy_are_replayed(tmp_path: Path) -> None:
     whole = small()
     keeper = written(tmp_path, whole)
-    later = phase(at(1, record("confirmation", "llm", "token", closed_loop([[5]])))).model_copy(
-        update={"purpose": "confirmation"}
-    )
+    later = but(phase(at(1, record("confirmation", "llm", "token", closed_loop([[5]])))), purpose="confirmation")
     keeper.add("phases", later)
     store.resume(tmp_path).meter(metering("confirmation", joules=8))
     store.resume(tmp_path).meter(metering("confirmation", joules=9))

@@ -13,8 +13,8 @@ from mixmark.harness.plan import mixes
 from mixmark.reporters import hosts, report
 from mixmark.reporters.hosts import label
 from tests.fakes.hosts import cluster, rates
-from tests.fakes.machine import EDGE, altered, one_run
-from tests.golden.sample import system
+from tests.fakes.machine import EDGE, one_run
+from tests.golden.sample import altered, system
 from tests.judge.test_hosts import carrying
 
 THREE = ("host1", "host2", "host3")

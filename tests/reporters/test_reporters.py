@@ -13,7 +13,7 @@ from mixmark.harness.judge.findings import found, words
 from mixmark.reporters import figures, report
 from mixmark.reporters.data import _safe, as_csv
 from tests.golden.reports import reports
-from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, closed_loop, phase, record, result, sample
+from tests.golden.sample import DOMAINS, FOLDER, GPU, REPORTERS, but, closed_loop, phase, record, result, sample
 from tests.reporters.hostile import HOSTILE, LONG, hostile
 
 
@@ -111,9 +111,8 @@ def test_devices_keep_short_names_apart() -> None:
     assert names["cpu:0"] == "cpu:0"
     assert (names[first], names[second]) == ("gpu:5d1cae40-1", "gpu:5d1cbe40-2")  # the sample has gpu:GPU-5d1cae40-…
     others = ("simulated:webgpu0", "npu:coreml", "gpu:migraphx")
-    named = figures.device_names(
-        result(*(record(id[-3:], "llm", "token", closed_loop([[5]]), device=id) for id in others))
-    )
+    measured = (record(id[-3:], "llm", "token", closed_loop([[5]]), device=id) for id in others)
+    named = figures.device_names(result(*measured))
     assert all(named[id] == id for id in others), "a word is no serial number"
     drifted = found("speed_stable", first, adapter="torch", precision="bf16", drift=0.8, unit="byte/s")
     [(_, about, _)] = figures.merged([drifted], figures.labels(whole))
@@ -145,9 +144,7 @@ def test_runs_that_differ_by_a_factor_have_no_interval() -> None:
 
 
 def test_a_run_that_failed_leaves_the_others() -> None:
-    broken = record("b.9", "resnet50", "image", error=Failure(kind="crashed", message="it fell")).model_copy(
-        update={"run": 9}
-    )
+    broken = but(record("b.9", "resnet50", "image", error=Failure(kind="crashed", message="it fell")), run=9)
     whole = result(*runs_of(100, 100).records, broken)
     assert [(row.status, row.runs) for row in judge(whole).solos] == [("ok", 2)]
     assert [row.status for row in judge(result(broken)).solos] == ["failed"]
@@ -184,10 +181,8 @@ def test_an_invalid_run_is_not_among_those_that_are_averaged() -> None:
 
 def test_runs_that_chose_different_batches_say_so() -> None:
     fine, _ = wrong().records
-    chose = [
-        fine.model_copy(update={"key": f"k{run}", "phase": f"k{run}", "run": run, "batch": batch})
-        for run, batch in enumerate((512, 1024, 512), start=1)
-    ]
+    chosen = enumerate((512, 1024, 512), start=1)
+    chose = [but(fine, key=f"k{run}", phase=f"k{run}", run=run, batch=batch) for run, batch in chosen]
     [row] = judge(result(*chose)).solos
     assert row.batches == (512, 1024) and "batches of 512, 1024" in figures.throughput(row)
     [same] = judge(result(*(each.model_copy(update={"batch": 512}) for each in chose))).solos
@@ -196,10 +191,8 @@ def test_runs_that_chose_different_batches_say_so() -> None:
 
 def test_a_confirmation_run_is_another_measurement_and_the_next_run_is_not() -> None:
     """Whatever the order of the records."""
-    first, again, second = (
-        record(key, "resnet50", "image", closed_loop([[100]])).model_copy(update={"run": run})
-        for key, run in (("a", 1), ("b", 1), ("c", 2))
-    )
+    keys = (("a", 1), ("b", 1), ("c", 2))
+    first, again, second = (but(record(key, "resnet50", "image", closed_loop([[100]])), run=run) for key, run in keys)
     phases = (phase(first), phase(again).model_copy(update={"purpose": "confirmation"}), phase(second))
     for order in ((first, again, second), (again, second, first)):
         measured = judge(result(*order).model_copy(update={"phases": phases})).solos
@@ -246,9 +239,7 @@ def test_a_server_is_labelled_by_its_arrivals() -> None:
     fixed = served.model_copy(update={"rate_per_s": 5.0})
     assert figures.scenario(fixed) == "server 5/s"
     trials = (RateTrial(rate_per_s=12.345, feeds=9, kept=True),)
-    assert (
-        figures.scenario(served.model_copy(update={"rate_per_s": 12.345, "rate_trials": trials})) == "server max 12.3/s"
-    )
+    assert figures.scenario(but(served, rate_per_s=12.345, rate_trials=trials)) == "server max 12.3/s"
 
 
 def test_a_time_beyond_the_years_is_shown_as_it_is_stored() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mixmark.harness.contracts.schema import Conditions, Device, Domain, Environment, Metering, Record, Result, Samples
+from mixmark.harness.contracts.schema import Conditions, Device, Environment, Metering, Record, Result, Samples
 from mixmark.harness.judge import score as scoring
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.findings import found, in_full
@@ -21,6 +21,7 @@ from mixmark.submissions import versions
 from mixmark.submissions.conclude import Contribution, contribution_of, entry, whole
 from mixmark.submissions.entry import Entry, Signed
 from tests.fakes.folders import CODE, SECOND, Maker
+from tests.golden.sample import altered, domain
 from tests.judge.found import not_none
 from tests.submissions.made import DECLARED
 
@@ -83,12 +84,9 @@ def test_an_entry_is_disturbed_if_one_of_its_results_is() -> None:
 
 def routed(*suites: str, **changes: Any) -> tuple[Record, ...]:
     """The records with other facts in the routes of the mixed records of these suites."""
-    return tuple(
-        record.model_copy(update={"route": record.route.model_copy(update=changes)})
-        if record.scenario == "mixed" and record.route.suite in suites
-        else record
-        for record in RESULT.records
-    )
+    mixed = [f"mix{run}.{suite}" for run in (1, 2) for suite in suites]
+    route = {f"route__{name}": value for name, value in changes.items()}
+    return altered(RESULT, lambda record: record.key.startswith(tuple(mixed)), **route).records
 
 
 @pytest.mark.parametrize(
@@ -257,16 +255,7 @@ def test_results_with_other_boundaries_have_no_common_efficiency() -> None:
 
 def metered(accuracy: float | None) -> Contribution:
     """The contribution of the result with a counter at the wall as its only energy source."""
-    wall = Domain(
-        id="wall",
-        meter="external",
-        covers=("node",),
-        boundary="wall",
-        quantity="energy",
-        method="external",
-        source="a test",
-        accuracy=accuracy,
-    )
+    wall = domain("wall", ("node",), boundary="wall", method="external", accuracy=accuracy)
 
     def read(metering: Metering) -> Metering:
         at = np.arange(metering.begin_ns, metering.end_ns, SECOND // 20)

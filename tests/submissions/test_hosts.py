@@ -14,7 +14,7 @@ from mixmark.submissions.conclude import machine_of
 from mixmark.submissions.redact import Redactor, host_names, words_of
 from tests.fakes.hosts import cluster
 from tests.fakes.machine import EDGE
-from tests.golden.sample import system
+from tests.golden.sample import but, system
 
 UUID = "5d1cae40-0000-4000-8000-0123456789ab"
 ONYX = system().model_copy(update={"cpu_model": "Acme Onyx", "cpu_threads": 8, "cpu_cores": 4})
@@ -53,16 +53,13 @@ def test_the_id_of_a_part_of_a_host_is_replaced_with_its_host_left() -> None:
     gpu = f"host1/gpu:GPU-{UUID}"
     before = named("host1", "host2")
     devices = [
-        device.model_copy(update={"id": gpu, "memory_pool": gpu}) if device.id == "host1/gpu:0" else device
-        for device in before.devices
-        if device.id != "host2/gpu:0"
+        but(each, id=gpu, memory_pool=gpu) if each.id == "host1/gpu:0" else each
+        for each in before.devices
+        if each.id != "host2/gpu:0"
     ]
     redactor = Redactor()
-    clean = redactor.result(
-        before.model_copy(
-            update={"devices": tuple(devices), "records": (), "phases": (), "meterings": (), "domains": ()}
-        )
-    )
+    nothing = dict.fromkeys(("records", "phases", "meterings", "domains"), ())
+    clean = redactor.result(but(before, devices=tuple(devices), **nothing))
     assert "host1/gpu:0" in [device.id for device in clean.devices]
     assert redactor.text(f"mix1.llm.host1-gpu-gpu-{UUID}.bf16") == "mix1.llm.host1-gpu-0.bf16"
     by_number = Redactor(devices={"host1/gpu:5D1CAE40_A": "host1/gpu:0"})

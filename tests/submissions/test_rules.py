@@ -14,18 +14,16 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts.errors import UsageError
-from mixmark.harness.contracts.schema import Boundary, Device, Domain, Metering, Record, Result, Samples
+from mixmark.harness.contracts.schema import Boundary, Device, Metering, Result, Samples
 from mixmark.harness.record.files import sha256_of
 from mixmark.submissions import check, files, rules
 from mixmark.submissions.entry import DECLARATION
 from tests.docs.test_docs import table
-from tests.golden.sample import system
+from tests.golden.sample import altered, but, domain
 from tests.submissions.made import NOW, codes, edited, rewritten, verdict
 
 PAGE = (Path(__file__).parents[2] / "docs/capabilities/submissions/rules.md").read_text("utf-8")
-WALL = Domain(
-    id="wall/a", meter="external", covers=("node",), boundary="wall", quantity="power", method="external", source=""
-)
+WALL = domain("wall/a", ("node",), boundary="wall", quantity="power", method="external")
 
 
 def updated(**changes: Any) -> Callable[[Path], None]:
@@ -68,10 +66,8 @@ def unknown_raw_file(folder: Path) -> None:
 
 
 def surviving_process(folder: Path) -> None:
-    def orphaned(record: Record) -> Record:
-        return record.model_copy(update={"surviving_processes": ("server",)}) if record.scenario == "probe" else record
-
-    rewritten(folder, lambda result: result.model_copy(update={"records": tuple(map(orphaned, result.records))}))
+    survived = {"surviving_processes": ("server",)}
+    rewritten(folder, lambda of: altered(of, lambda record: record.scenario == "probe", **survived))
 
 
 def hosted_service(folder: Path) -> None:
@@ -93,9 +89,7 @@ def one_plug_twice(folder: Path) -> None:
 
 
 def under_a_hypervisor(folder: Path) -> None:
-    rewritten(
-        folder, lambda of: of.model_copy(update={"system": of.system.model_copy(update={"virtualization": "kvm"})})
-    )
+    rewritten(folder, lambda of: but(of, system__virtualization="kvm"))
 
 
 BREAKS: dict[str, Callable[[Path], object]] = {
@@ -175,30 +169,19 @@ def test_no_run_is_older_than_mixmark(folder: Path, day: str, found: set[str]) -
     assert codes(folder) == found
 
 
-def heavier(result: Result) -> Result:
-    assert result.mix is not None
-    return result.model_copy(update={"mix": result.mix.model_copy(update={"nominal_flops_per_s": 1e9})})
-
-
 @pytest.mark.parametrize(
     ("code", "change"),
     [
-        (
-            "E-ONE-MACHINE",
-            lambda result: result.model_copy(update={"system": system().model_copy(update={"cpu_model": "Acme Opal"})}),
-        ),
-        (
-            "E-ONE-MACHINE",
-            lambda result: result.model_copy(update={"system": system().model_copy(update={"cpu_quota": 2.0})}),
-        ),
-        ("E-ONE-MIX", heavier),
-        ("E-SCORE", lambda result: result.model_copy(update={"mix": None})),
+        ("E-ONE-MACHINE", {"system__cpu_model": "Acme Opal"}),
+        ("E-ONE-MACHINE", {"system__cpu_quota": 2.0}),
+        ("E-ONE-MIX", {"mix__nominal_flops_per_s": 1e9}),
+        ("E-SCORE", {"mix": None}),
     ],
 )
 def test_results_of_an_entry_have_one_machine_one_mix_and_a_score(
-    folder_of_two: Path, code: str, change: Callable[[Result], Result]
+    folder_of_two: Path, code: str, change: dict[str, object]
 ) -> None:
-    rewritten(folder_of_two, change, number=2)
+    rewritten(folder_of_two, lambda of: but(of, **change), number=2)
     assert code in codes(folder_of_two)
 
 

@@ -13,7 +13,8 @@ from mixmark.harness.capabilities.caps.frontier import Frontier
 from mixmark.harness.contracts.schema import Failure, Metering, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import report
-from tests.fakes.machine import SECOND, WALL, altered, example, metering, one_run, recorded, turn, with_turns
+from tests.fakes.machine import SECOND, WALL, example, metering, one_run, recorded, turn, with_turns
+from tests.golden.sample import altered
 from tests.judge.found import not_none
 
 LIMIT = PowerLimit(id="rapl/intel-rapl:0", watts=200)

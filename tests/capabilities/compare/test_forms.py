@@ -21,7 +21,7 @@ from tests.capabilities.compare.test_machines import on_another_machine, one_run
 from tests.capabilities.compare.test_solo import runs, several
 from tests.docs.test_json_page import contradictions
 from tests.fakes.machine import WATTS_AT_THE_WALL
-from tests.golden.sample import result, sample
+from tests.golden.sample import altered, result, sample
 from tests.reporters.hostile import hostile
 from tests.reporters.parsed import Page
 from tests.reporters.test_states import STATES, measured
@@ -54,11 +54,7 @@ def with_verdicts() -> MachineComparison:
 
 def hostile_result(text: str) -> Result:
     """A result with hostile text in a folder that can be opened: it has exactly the devices of its records."""
-    whole = hostile(text)
-    records = tuple(
-        each.model_copy(update={"route": each.route.model_copy(update={"device": "cpu:0"})}) for each in whole.records
-    )
-    return whole.model_copy(update={"records": records})
+    return altered(hostile(text), lambda _: True, route__device="cpu:0")
 
 
 def test_the_forms_are_found_as_plugins() -> None:

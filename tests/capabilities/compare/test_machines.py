@@ -20,7 +20,7 @@ from tests.capabilities.compare.test_solo import run_of, runs, several, window
 from tests.fakes import machine
 from tests.fakes.folders import Maker, write
 from tests.fakes.machine import WATTS_AT_THE_WALL
-from tests.golden.sample import closed_loop, record, result
+from tests.golden.sample import altered, but, closed_loop, record, result
 
 one_run = cache(machine.one_run)  # facts are frozen, and a run takes a while
 
@@ -37,10 +37,7 @@ def on_another_machine(whole: Result) -> Result:
 
 
 def with_route(whole: Result, **changed: Any) -> Result:
-    records = [
-        measured.model_copy(update={"route": measured.route.model_copy(update=changed)}) for measured in whole.records
-    ]
-    return whole.model_copy(update={"records": tuple(records)})
+    return altered(whole, lambda _: True, **{f"route__{name}": value for name, value in changed.items()})
 
 
 def about(found: MachineComparison, label: str = "B") -> dict[str, str]:
@@ -76,10 +73,7 @@ def test_measurements_on_the_same_kind_of_device_are_tested_against_the_first() 
 def test_machines_of_one_name_are_told_apart_by_their_instructions() -> None:
     [fast], [slow] = runs([1_000_000]), runs([2_000_000], 1)
     flags = {"avx2": slow, "avx512_bf16": fast}
-    sides = [
-        each.model_copy(update={"system": each.system.model_copy(update={"cpu_flags": ("fma", flag)})})
-        for flag, each in flags.items()
-    ]
+    sides = [but(each, system__cpu_flags=("fma", flag)) for flag, each in flags.items()]
     found = beside(*sides)
     assert dict(forms.machines(found))["instructions"] == ["avx2", "avx512_bf16"], "but not those that both have"
     assert found.verdicts == {"B": ()}
@@ -159,13 +153,13 @@ def test_scores_of_one_mix_are_compared_with_the_intervals_of_both() -> None:
 
 def in_eight_bits(whole: Result) -> Result:
     """The records, and the rates that the plan was made from, at another precision."""
-    phases = []
-    for phase in whole.phases:
-        if phase.placement:
-            rates = tuple(each.model_copy(update={"precision": "int8"}) for each in phase.placement.rates)
-            phase = phase.model_copy(update={"placement": phase.placement.model_copy(update={"rates": rates})})
-        phases.append(phase)
-    return with_route(whole, precision="int8").model_copy(update={"phases": tuple(phases)})
+    phases = (
+        but(each, placement__rates=tuple(but(rate, precision="int8") for rate in each.placement.rates))
+        if each.placement
+        else each
+        for each in whole.phases
+    )
+    return but(with_route(whole, precision="int8"), phases=tuple(phases))
 
 
 def test_an_indicative_score_has_a_speed_and_no_interval() -> None:
@@ -177,14 +171,13 @@ def test_an_indicative_score_has_a_speed_and_no_interval() -> None:
 @pytest.mark.parametrize("what", ["mix", "version", "weights", "boundary", "no meter", "no score"])
 def test_scores_of_different_things_are_never_compared(what: str) -> None:
     a = one_run(WATTS_AT_THE_WALL)
-    assert a.mix is not None
     reason, b, only_mx = {
-        "mix": ("mix: edge-9 and mine", a.model_copy(update={"mix": a.mix.model_copy(update={"name": "mine"})}), False),
+        "mix": ("mix: edge-9 and mine", but(a, mix__name="mine"), False),
         "version": ("version of llm: 1 and 2", with_route(a, suite_version="2"), False),
         "weights": ("weight class: 16 and 8", in_eight_bits(a), False),
         "boundary": (
             "energy boundary: wall and node; only equal boundaries are compared",
-            a.model_copy(update={"domains": tuple(each.model_copy(update={"boundary": "node"}) for each in a.domains)}),
+            but(a, domains=tuple(but(each, boundary="node") for each in a.domains)),
             True,
         ),
         "no meter": ("the efficiency of B was not measured: no meter was read", one_run(None), True),
@@ -304,8 +297,7 @@ def test_a_result_that_is_invalid_fails_the_gate() -> None:
     good = one_run(None)
     assert not any(fails for fails, _ in beside(good, good).gate(0.5))
     crashed = {"error": Failure(kind="crashed", message="signal 11"), "completions": None}
-    records = tuple(each.model_copy(update=crashed) if each.scenario == "mixed" else each for each in good.records)
-    fails, line = next(beside(good, good.model_copy(update={"records": records})).gate(0.5))
+    fails, line = next(beside(good, altered(good, lambda each: each.scenario == "mixed", **crashed)).gate(0.5))
     assert fails and line.startswith("B is invalid: ")
     lacking = tuple(each for each in good.records if not (each.route.suite == "llm" and each.scenario == "offline"))
     failing = [line for fails, line in beside(good, good.model_copy(update={"records": lacking})).gate(0.5) if fails]

@@ -17,7 +17,7 @@ from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.judge.assessment import judge
 from tests.fakes.hosts import cluster, environment_of
-from tests.golden.sample import GPU, closed_loop, record, result, server, system
+from tests.golden.sample import GPU, altered, but, closed_loop, record, result, server, system
 
 FLOOR = 0.01  # a noise floor, with which one run on each side may say something
 
@@ -92,9 +92,8 @@ def test_one_run_on_each_side_says_nothing_without_a_noise_floor() -> None:
 
 def test_a_wrong_output_is_not_compared() -> None:
     [a], [b] = runs([1_000_000]), runs([500_000], 1)
-    gate = schema.Gate(metric="error", at_most=0.1)
-    audit = schema.Audit(gate=gate, finished=1, feeds=(0,), values=(0.5,))
-    wrong = b.model_copy(update={"records": tuple(each.model_copy(update={"audit": audit}) for each in b.records)})
+    audit = schema.Audit(gate=schema.Gate(metric="error", at_most=0.1), finished=1, feeds=(0,), values=(0.5,))
+    wrong = altered(b, lambda _: True, audit=audit)
     assert "of B counts for nothing: wrong outputs" in refused([a], [wrong])
 
 
@@ -244,33 +243,32 @@ def test_adapters_options_and_batches_may_differ() -> None:
 
 def test_a_device_that_was_set_otherwise_is_another_device() -> None:
     [a] = runs([1_000_000])
-    saving = a.model_copy(update={"system": a.system.model_copy(update={"governor": "powersave"})})
-    assert refused([a], [saving]) == "not alike in device state: governor performance and governor powersave"
+    assert (
+        refused([a], [but(a, system__governor="powersave")])
+        == "not alike in device state: governor performance and governor powersave"
+    )
     for changed, state in (
         ({"cpu_quota": 1.5}, "1.5 of 32 CPUs by quota"),
         ({"power_source": "battery"}, "on battery"),
         ({"power_profile": "low-power"}, "profile low-power"),
     ):
-        limited = a.model_copy(update={"system": a.system.model_copy(update=changed)})
+        limited = but(a, **{f"system__{name}": value for name, value in changed.items()})
         both = f"governor performance and governor performance, {state}"
         assert refused([a], [limited]) == f"not alike in device state: {both}"
-    plugged = {"power_source": "mains", "power_profile": "balanced"}
-    [tested] = compared([a], [a.model_copy(update={"system": a.system.model_copy(update=plugged)})], FLOOR)
+    [tested] = compared([a], [but(a, system__power_source="mains", system__power_profile="balanced")], FLOOR)
     assert not isinstance(tested, Uncompared)
     on_gpu = result(run_of(1_000_000, 1, device=GPU))
-    capped = [
-        on_gpu.model_copy(update={"system": on_gpu.system.model_copy(update={"accelerators": (facts,)})})
-        for watts in ("700000", "500000")
-        for facts in ({"id": GPU, "power_limit_mw": watts, "ecc": "on"},)
-    ]
-    assert refused(capped[:1], capped[1:]) == (
+    board = {"id": GPU, "ecc": "on"}
+    full, capped = (
+        but(on_gpu, system__accelerators=({**board, "power_limit_mw": each},)) for each in ("700000", "500000")
+    )
+    assert refused([full], [capped]) == (
         "not alike in device state: power_limit_mw 700000, ecc on, mig None and power_limit_mw 500000, ecc on, mig None"
     )
 
 
 def test_runs_that_are_unlike_within_one_side_are_refused() -> None:
-    changed = run_of(1_000_000, 1)
-    changed = changed.model_copy(update={"route": changed.route.model_copy(update={"tier": "server"})})
+    changed = but(run_of(1_000_000, 1), route__tier="server")
     assert "tier: edge and server" in refused([*runs([1_000_000]), result(changed)], runs([1_000_000]))
 
 

@@ -21,6 +21,7 @@ from mixmark.harness.plan.presets import PRESETS
 from mixmark.reporters import report
 from tests.fakes import machine
 from tests.fakes.machine import record
+from tests.golden.sample import altered
 from tests.judge.found import facts, not_none, says
 
 LEVELS = (0.75, 0.5, 0.25)
@@ -112,7 +113,7 @@ def test_the_arithmetic_of_the_ladder(ladder_result: Result) -> None:
 def test_the_goodput_is_the_highest_level_that_keeps_its_limits(ladder_result: Result) -> None:
     def at(total_s: float) -> float | None:
         limits = LIMIT.model_copy(update={"total_ns": round(total_s * machine.SECOND)})
-        limited = machine.altered(ladder_result, lambda each: each.latency_limits is not None, latency_limits=limits)
+        limited = altered(ladder_result, lambda each: each.latency_limits is not None, latency_limits=limits)
         return ladder_of(judge(limited)).goodput
 
     slowest = [

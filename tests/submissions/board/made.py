@@ -10,6 +10,7 @@ from mixmark.harness.contracts.schema import Hosts, ScenarioName
 from mixmark.harness.judge.findings import found
 from mixmark.submissions.board.row import Website
 from mixmark.submissions.entry import Entry
+from tests.golden.sample import but
 from tests.reporters.hostile import HOSTILE
 from tests.submissions.entries import made
 
@@ -34,44 +35,28 @@ def hostile(number: int = 0, text: str = ESCAPE + HOSTILE) -> Entry:
     declared, machine = entry.declaration, entry.machine
     words = dict.fromkeys(("organisation", "system", "origin", "licence", "notes", "form_factor", "availability"), text)
     price = declared.price and declared.price.model_copy(update={"source": text})
-    devices = tuple(
-        device.model_copy(update={"id": f"{text}{index}", "name": text}) for index, device in enumerate(machine.devices)
-    )
-    environment = machine.environments["torch"].model_copy(
-        update={"origin": text, "python": text, "packages": {text: text}, "vendor": {text: text}}
-    )
+    devices = tuple(but(device, id=f"{text}{at}", name=text) for at, device in enumerate(machine.devices))
+    mapped = {text: text}
+    environment = but(machine.environments["torch"], origin=text, python=text, packages=mapped, vendor=mapped)
     facts = dict.fromkeys(("suite_version", "adapter", "precision"), text)
-    solos = tuple(
-        dataclasses.replace(
-            solo,
-            route=solo.route.model_copy(
-                update={**facts, "suite": f"{text}{index % 3}", "device": devices[index % len(devices)].id}
-            ),
-            unit=text,
-            names=solo.names.model_copy(update={"short": text}),
-            scenario=cast(ScenarioName, text),
-        )
-        for index, solo in enumerate(entry.solos)
-    )
-    whole = machine.whole.model_copy(
-        update=dict.fromkeys(("cpu_model", "operating_system", "kernel", "virtualization"), text)
-    )
+    scenario = cast(ScenarioName, text)
+    solos = []
+    for at, solo in enumerate(entry.solos):
+        route = but(solo.route, **facts, suite=f"{text}{at % 3}", device=devices[at % len(devices)].id)
+        names = but(solo.names, short=text)
+        solos.append(dataclasses.replace(solo, route=route, unit=text, names=names, scenario=scenario))
+    whole = but(machine.whole, **dict.fromkeys(("cpu_model", "operating_system", "kernel", "virtualization"), text))
     hosts = (Hosts(names=("host1",), system=whole),)
-    disclosed = {"hosts": hosts, "whole": whole, "devices": devices, "environments": {text: environment}}
-    return entry.model_copy(
-        update={
-            "declaration": declared.model_copy(update={**words, "price": price}),
-            "mixmark": text,
-            "tuning": text,
-            "machine": machine.model_copy(update=disclosed),
-            "reasons": dict.fromkeys(("division", "tuning", "grade", "ranked", "weight_class", "boundary"), (text,)),
-            "unmeasured": text,
-            "suites": {text: text},
-            "began_utc": text,
-            "commands": ((text,),),
-            "runs": tuple(run.model_copy(update={"phase": text}) for run in entry.runs),
-            "solos": solos,
-            "findings": (found("finished.failed", text, kind=text, message=text, hint=text),),
-            "signed": entry.signed.model_copy(update={"state": "good", "signer": text}),
-        }
+    return but(
+        entry,
+        **dict.fromkeys(("mixmark", "tuning", "unmeasured", "began_utc"), text),
+        declaration=but(declared, **words, price=price),
+        machine=but(machine, hosts=hosts, whole=whole, devices=devices, environments={text: environment}),
+        reasons=dict.fromkeys(("division", "tuning", "grade", "ranked", "weight_class", "boundary"), (text,)),
+        suites=mapped,
+        commands=((text,),),
+        runs=tuple(but(run, phase=text) for run in entry.runs),
+        solos=tuple(solos),
+        findings=(found("finished.failed", text, kind=text, message=text, hint=text),),
+        signed=but(entry.signed, state="good", signer=text),
     )

@@ -10,6 +10,7 @@ import pytest
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.submissions.board.site import build
 from mixmark.submissions.entry import Entry
+from tests.golden.sample import but
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.test_browser import fits_every_window
 from tests.submissions.board.made import SITE, hostile
@@ -26,29 +27,18 @@ def alike(number: int, grade: str = "official") -> Entry:
     """An entry on the one board that these tests look at."""
     entry = made(number)
     tx = entry.mixes_per_hour.estimate
-    changes = {
-        "mix": "edge-1",
-        "weight_class": 16,
-        "division": "closed",
-        "grade": grade,
-        "ranked": grade != "indicative",
-        "boundary": "node",
+    figures = {
         "mixes_per_hour": Estimate(tx, tx * 0.9, tx * 1.1),
         "mixes_per_kwh": Estimate(tx * 3, tx * 2.7, tx * 3.3),
         "watts": 333.0,
     }
-    return entry.model_copy(update=changes)
+    board = {"mix": "edge-1", "weight_class": 16, "division": "closed", "boundary": "node"}
+    return but(entry, **board, **figures, grade=grade, ranked=grade != "indicative")
 
 
 ENTRIES = [alike(number, "indicative" if number % 6 == 5 else "official") for number in range(150)]
-FORMER = ENTRIES[0].model_copy(
-    update={
-        "replaced": True,
-        "verdict": "disturbed",
-        "reasons": {**ENTRIES[0].reasons, "verdict": ("other programs used 7 % of the machine",)},
-        "results": ("a" * 64,),
-    }
-)
+WHY = {**ENTRIES[0].reasons, "verdict": ("other programs used 7 % of the machine",)}
+FORMER = but(ENTRIES[0], replaced=True, verdict="disturbed", reasons=WHY, results=("a" * 64,))
 
 
 @pytest.fixture(scope="module")
