@@ -46,8 +46,6 @@ FIELDS = {
     "Estimate.is_vague": "an estimate's own arithmetic",
 }
 """The members of contracts that the core does not use, with the reason why they stand there."""
-NAMELESS = {"with_section", "needs", "pictures"}
-"""Tables of the manifest whose keys are no plugins; those of `pictures` are places of the core's page."""
 
 
 @cache

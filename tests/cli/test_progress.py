@@ -19,22 +19,13 @@ from mixmark.harness.measure.executor import PhaseStarted, StageStarted
 from mixmark.harness.measure.mixed import MixSnapshot
 from mixmark.harness.plan import mixes, presets
 from mixmark.harness.plan import phases as plan
-from tests.golden.sample import SUITES, closed_loop, record, system
+from tests.golden.sample import but, closed_loop, record, result, system
 
 S = 1_000_000_000
 PENDING = schema.Audit(gate=schema.Gate(metric="error", at_most=1.0), finished=1, feeds=(0,))
 UNITS = {"llm": "token", "diffusion": "image", "dlrm": "sample", "resnet50": "image", "probe": "kernel"}
 FAILED = schema.Failure(kind="crashed", message="the worker was killed by SIGSEGV while loading")
-PLACEMENT = schema.Placement(
-    objective="throughput",
-    rates=(),
-    fractions={},
-    mixes_per_s=0.0133,
-    bound_per_s=0.0133,
-    bound_fractions={},
-    suite_prices={},
-    device_prices={},
-)
+PLACEMENT = schema.Placement.model_construct(objective="throughput", mixes_per_s=0.0133, bound_per_s=0.0133)
 
 
 def header(precision: schema.Precision = "bf16") -> schema.Result:
@@ -42,19 +33,8 @@ def header(precision: schema.Precision = "bf16") -> schema.Result:
     workloads = [plan.Workload(name, "1", ("offline",)) for name in UNITS if name != "probe"]
     cpu = schema.Device(id="cpu:0", kind="cpu", memory_pool=schema.HOST_POOL, precisions=(precision,))
     probe = plan.Workload("probe", "1", ("probe",))
-    targets = [plan.Target(cpu, "torch", {})]
-    return schema.Result(
-        created_utc="2026-11-22T04:13:00+00:00",
-        tier="edge",
-        preset="quick",
-        phases=plan.solo(targets, workloads, "edge", presets.PRESETS["quick"], probe=probe),
-        system=system(),
-        devices=(cpu,),
-        suites=SUITES,
-        mix=mixes.frozen()["edge-1"],
-        records=(),
-        finished=False,
-    )
+    phases = plan.solo([plan.Target(cpu, "torch", {})], workloads, "edge", presets.PRESETS["quick"], probe=probe)
+    return but(result(finished=False), phases=phases, devices=(cpu,), mix=mixes.frozen()["edge-1"])
 
 
 def made(share: schema.Share, phase: str, error: schema.Failure | None = None) -> schema.Record:

@@ -1,8 +1,9 @@
-"""Every figure of the JSON reports of made-up results, for the golden test of figures.
+"""Every figure of the JSON reports of made-up results and of the published ones, for the golden test of figures.
 
-A capability with figures has made-up results in tests/capabilities/NAME/golden.py, and their figures beside it.
+A room with figures has a module `golden`: with `made`, made-up results whose figures are in golden.json beside it; with
+`FIGURES`, files and what they hold.
 
-python -m tests.golden.figures    writes figures.json and golden.json; only a change of a formula or of a field needs it
+python -m tests.golden.figures    writes all the files; only a change of a formula or of a field needs it
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mixmark.harness.contracts.schema import Failure, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from mixmark.harness.judge.references import rates, retained
 from mixmark.harness.plan import mixes
+from mixmark.harness.record import store
 from mixmark.reporters import data
 from tests.fakes.folders import Maker
 from tests.fakes.hosts import cluster
@@ -27,6 +29,7 @@ from tests.fakes.machine import EDGE, one_run
 from tests.golden import sample
 
 FILE = Path(__file__).with_name("figures.json")
+ENTRIES = Path(__file__).parents[2] / "submissions" / "entries"
 
 
 def interrupted() -> Result:
@@ -101,22 +104,29 @@ def figures() -> dict[str, Any]:
     return as_json(found)
 
 
+@cache
+def published() -> Mapping[str, Assessment]:
+    """The results of the published entries, by the names of their systems."""
+    return {folder.parents[2].name: judge(store.open(folder)) for folder in sorted(ENTRIES.glob("*/*/*/results/*"))}
+
+
 def as_json(found: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = json.loads(json.dumps(found))
     return known
 
 
-def capabilities() -> Mapping[str, ModuleType]:
-    """The module `golden` of each capability that has one, by its name."""
-    files = sorted((Path(__file__).parents[1] / "capabilities").glob("*/golden.py"))
-    return {file.parent.name: import_module(f"tests.capabilities.{file.parent.name}.golden") for file in files}
+def rooms() -> list[ModuleType]:
+    """The module `golden` of each room that has one."""
+    root = Path(__file__).parents[2]
+    files = sorted((root / "tests").glob("**/golden.py"))
+    return [import_module(".".join(file.relative_to(root).with_suffix("").parts)) for file in files]
 
 
-def of_capability(name: str) -> dict[str, Any]:
+def of_room(module: ModuleType) -> dict[str, Any]:
     """The figures of a capability's made-up results that are its own."""
     found: dict[str, Any] = {}
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
-        for title, result in capabilities()[name].made().items():
+        for title, result in module.made().items():
             told = json.loads(data.as_json(judge(result)))["experiments"]
             found |= below(told, title)
     return as_json(found)
@@ -124,11 +134,13 @@ def of_capability(name: str) -> dict[str, Any]:
 
 def files() -> Mapping[Path, Callable[[], dict[str, Any]]]:
     """Each golden file with its figures."""
-    return {FILE: figures} | {
-        Path(str(module.__file__)).with_name("golden.json"): partial(of_capability, name)
-        for name, module in capabilities().items()
-        if hasattr(module, "made")
-    }
+    found: dict[Path, Callable[[], dict[str, Any]]] = {FILE: figures}
+    for module in rooms():
+        folder = Path(str(module.__file__)).parent
+        if hasattr(module, "made"):
+            found[folder / "golden.json"] = partial(of_room, module)
+        found |= {folder / name: figures for name, figures in getattr(module, "FIGURES", {}).items()}
+    return found
 
 
 def written(found: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from tests.judge import test_score
 def reports() -> Iterator[tuple[Path, Assessment]]:
     """(golden file, what is reported in it) of each."""
     with patch.object(mixes, "frozen", lambda: {"edge-9": EDGE}):
-        for module in figures.capabilities().values():
+        for module in figures.rooms():
             for name, found in module.reports() if hasattr(module, "reports") else ():
                 assessment = found if isinstance(found, Assessment) else judge(found)
                 yield Path(str(module.__file__)).with_name(f"full-{name}.txt"), assessment

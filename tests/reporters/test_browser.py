@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema import Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.reporters import report
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
-from tests.golden.figures import capabilities
+from tests.golden.figures import rooms
 from tests.golden.sample import closed_loop, record, result, sample
 from tests.reporters.browser import CHROMIUM, Tab, tab
 from tests.reporters.hostile import hostile
@@ -57,7 +57,7 @@ RESULTS: dict[str, Callable[[], Result | str]] = {
     "interrupted": interrupted,
     "hostile": hostile,
 }
-for module in capabilities().values():
+for module in rooms():
     RESULTS |= getattr(module, "PAGES", {})
 """A result whose page is looked at, or a page."""
 

@@ -1,13 +1,16 @@
-"""The page of a comparison, for the tests in a browser."""
+"""The figures of the comparison of the published entries, and the page of one for the tests in a browser."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 from mixmark.harness.capabilities.compare import forms
 from mixmark.harness.capabilities.compare.machines import compare_machines
 from mixmark.harness.judge.assessment import judge
 from tests.capabilities.compare.test_forms import hostile_result, scored, with_verdicts
+from tests.golden.figures import as_json, below, published
 from tests.golden.sample import sample
 from tests.reporters.hostile import LONG
 
@@ -25,4 +28,11 @@ def compared() -> str:
     )
 
 
+def figures() -> dict[str, Any]:
+    """The figures of the comparison of the entries, by their paths."""
+    sides = [(name, [judged]) for name, judged in published().items()]
+    return as_json(dict(below(json.loads(forms.json(compare_machines(sides))), "comparison")))
+
+
 PAGES = {"comparison": compared}
+FIGURES = {"entries.json": figures}

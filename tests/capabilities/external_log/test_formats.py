@@ -20,6 +20,8 @@ from tests.fakes.machine import WALL
 LOGS = Path(__file__).parent / "logs"
 SECOND = 1_000_000_000
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+MOMENT = "03-03-2021 00:53:32.184"
+PTDAEMON = "Time,03-03-2021 00:53:31.184,Watts,2.96,Volts,230"
 ANALYSER = {"time": "Date+Time", "column": "P-1", "unit": "kW", "time_format": "%Y/%m/%d %H:%M:%S"}
 FORMATS = [
     ("nvidia-smi", "timestamp, uuid, power.draw [W]", "2026/11/24 09:41:30.250, GPU-aa, 65.43 W", 65.43),
@@ -49,6 +51,8 @@ def test_a_line_of_each_tool(name: str, header: str, row: str, watts: float) -> 
         ("Date,Time,U [V],P [W]", {"column": "U [V]"}, "'U .V.' is neither power nor energy"),
         ("Time_Of_Day_Seconds PkgWatt", {"column": "PkgWatt", "unit": "mW"}, "in W by its name, and unit = 'mW'"),
         ("timestamp,watts", {"where.gpu": "0"}, "0 columns 'gpu'"),
+        ("timestamp,limit_w,cpu_w,gpu_w", {}, 'add column = "cpu_w", or one of gpu_w, limit_w$'),  # bounds come last
+        ("timestamp,uuid,power.draw [W],temperature", {"column": "temperature"}, "'temperature' does not say its unit"),
     ],
 )
 def test_a_header_whose_columns_are_not_clear_is_refused(header: str, options: dict[str, str], says: str) -> None:
@@ -73,13 +77,6 @@ def test_the_column_of_a_reading(header: str, options: dict[str, str], named: st
     assert (isinstance(found, Table) and found.names[found.value]) == (named or False)
 
 
-def test_bounds_are_proposed_last() -> None:
-    with pytest.raises(ValueError, match=r'add column = "cpu_w", or one of gpu_w, limit_w$'):
-        recognised("timestamp,limit_w,cpu_w,gpu_w", {})
-    with pytest.raises(ValueError, match="'temperature' does not say its unit"):
-        recognised("timestamp, uuid, power.draw [W], temperature", {"column": "temperature"})
-
-
 @pytest.mark.parametrize("first", ["", "hello", "Time,later,Watts,3", "a,b,c", "Date,Time,x", "timestamp,P [VA]", "#"])
 def test_what_is_no_log_is_not_recognised(first: str) -> None:
     assert recognised(first, {}) is None
@@ -99,9 +96,8 @@ def test_two_gpus_of_one_log_are_refused_or_chosen_and_never_mixed() -> None:
     """Both rows taken for one source were 85.7 W of 350."""
     with pytest.raises(ValueError, match=r'choose where = {"index" = "1"}'):
         read(GPUS, TWO)
-    with pytest.raises(
-        ValueError, match="of another device than the rows above"
-    ):  # nvidia-smi asks one after the other
+    # nvidia-smi asks one after the other
+    with pytest.raises(ValueError, match="of another device than the rows above"):
         read(GPUS, ["t1, 0, 300.00 W", "t1.1, 1, 50.00 W"])
     assert read(GPUS, TWO, **{"where.index": "0"}) == [("t1", 300.0), ("t2", 310.0), ("t3", 320.0)]
     assert read(GPUS, TWO, **{"where.index": "7"}) == []
@@ -145,6 +141,11 @@ def test_the_packages_of_turbostat_need_a_choice() -> None:
         ("timestamp | watts", "1760000000 | 42.5", 42.5),
         ("timestamp\tkW", "1760000000\t1.5 kW", 1.5),
         ("timestamp,Power (W)", "1760000000,1.5e2 watts", 150.0),
+        (PTDAEMON, f"Time,{MOMENT},Volts,230", "it lacks Time and Watts"),
+        (PTDAEMON, f"Time,{MOMENT},Watts", "it lacks Time and Watts"),
+        (PTDAEMON, f"Time,{MOMENT},Watts,9.032000,Volts,230", 9.032),
+        (PTDAEMON, f"Time,{MOMENT},Watts,-", "is not a number"),
+        (PTDAEMON, "", "it lacks Time and Watts"),
     ],
 )
 def test_a_row_is_read_by_its_header_or_refused(header: str, row: str, expected: float | str | None) -> None:
@@ -160,25 +161,6 @@ def test_a_row_is_read_by_its_header_or_refused(header: str, row: str, expected:
 )
 def test_a_time_since_1970_is_read_in_each_of_its_units(digits: str, ns: int) -> None:
     assert epoch_ns(f"1760000000{digits}", None) == 1_760_000_000 * SECOND + ns
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("Time,03-03-2021 00:53:32.184,Volts,230", "it lacks Time and Watts"),
-        ("Time,03-03-2021 00:53:32.184,Watts", "it lacks Time and Watts"),
-        ("Time,03-03-2021 00:53:32.184,Watts,9.032000,Volts,230", 9.032),
-        ("Time,03-03-2021 00:53:32.184,Watts,-", "is not a number"),
-        ("", "it lacks Time and Watts"),
-    ],
-)
-def test_each_line_of_ptdaemon_has_a_time_and_watts(line: str, says: str | float) -> None:
-    header = "Time,03-03-2021 00:53:31.184,Watts,2.96,Volts,230"
-    if isinstance(says, str):
-        with pytest.raises(ValueError, match=says):
-            read(header, [line])
-    else:
-        assert read(header, [line]) == [("03-03-2021 00:53:32.184", says)]
 
 
 def ptdaemon() -> tuple[list[int], list[float]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mixmark.harness.capabilities.plan import outlook, text
-from mixmark.harness.capabilities.plan.machine import Assumption, Basis, Constraints, Kind, Speed, Tariff
+from mixmark.harness.capabilities.plan.machine import Assumption, Basis, Constraints, Kind, Speed
 from mixmark.harness.capabilities.plan.program import Planner
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.reporters import document
@@ -17,7 +17,6 @@ from tests.capabilities.plan.test_machine import MIX, host, kind
 OWN = kind("own", 2, 2, 700, watts=990, idle_watts=10.0, is_host=True, slots=1, owned=1)
 CARD = kind("card", 2, 2, 350, watts=90, idle_watts=10.0)
 ADDED = Constraints(at_least={"card": 1, "own": 1}, at_most={"card": 1, "own": 1}, mixes_per_hour=3600)
-A_KWH = Tariff(per_kwh=0.5, years=2.0)
 
 
 def shown(found: outlook.Outlook) -> str:
