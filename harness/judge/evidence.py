@@ -21,6 +21,7 @@ from mixmark.harness.judge.roofline import Achieved, Ceiling, CeilingKey, PeakRa
 from mixmark.harness.judge.score import Score, counted
 from mixmark.harness.judge.statistics import intervals, timestamps
 from mixmark.harness.judge.statistics.intervals import Window
+from mixmark.harness.plan.equals import equals
 
 MUCH_FOREIGN = 0.05  # of the machine's CPU time: others moved the figures by more than an official score may be wide
 MUCH_STOLEN = 0.05  # the same, taken by the hypervisor
@@ -230,6 +231,8 @@ class Evidence:
     """The rates that no honest record exceeds, by the probes of built-in adapters."""
     typical: PeakRates
     """The median passes of the kernels that reached them."""
+    equals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The classes of devices of which one may stand for all: see `plan.equals`."""
     mixed_runs: tuple[ScoredRun, ...] = ()
     """The mixed runs that went to their end. Empty while the integrity rules, on which they depend, look."""
     score: Score | None = None
@@ -286,13 +289,15 @@ def gather(result: schema.Result, unknown_suites: Mapping[str, str] = MappingPro
     )
     probes = [each.record for each in measured if each.record.scenario == "probe" and not each.disturbed]
     witnesses = [record for record in probes if result.ran_built_in(record.route)]
-    peaks, typical = roofline.peak_rates(witnesses, result.devices)
+    equal = equals(result)
+    peaks, typical = (each.for_equals(equal) for each in roofline.peak_rates(witnesses, result.devices))
     return Evidence(
         result=result,
         measured=measured,
         ceilings=roofline.ceilings(probes, result.devices, {record.key for record in witnesses}),
         peaks=peaks,
         typical=typical,
+        equals=equal,
         unknown_suites=unknown_suites,
     )
 

@@ -66,6 +66,12 @@ class PeakRates:
         """The FLOPs per second of the route's device in its precision. 0 if they are not known."""
         return self.flops_per_s.get((route.device, route.precision), 0.0)
 
+    def for_equals(self, equals: Mapping[str, Sequence[str]]) -> PeakRates:
+        """With the peaks of devices that were not probed, by an equal one. equals: see `plan.equals`."""
+        flops = {(id, bits): peak for (own, bits), peak in self.flops_per_s.items() for id in equals.get(own, ())}
+        moved = {id: peak for own, peak in self.bytes_per_s.items() for id in equals.get(own, ())}
+        return PeakRates({**flops, **self.flops_per_s}, {**moved, **self.bytes_per_s})
+
 
 def ceilings(
     records: Iterable[Record], devices: Sequence[Device] = (), witnesses: Container[str] = ()

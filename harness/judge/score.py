@@ -198,7 +198,7 @@ def costs_of_rank(result: Result, findings: Sequence[Finding]) -> list[Finding]:
             parts[finding.rule].append(record.route)
         elif record and record.phase not in phases:
             continue  # a note about a device that no mix used costs nothing
-        elif (cost := case_of(finding.rule, "unranked", **finding.values)) and cost not in costs:
+        elif (cost := case_of(finding.rule, "unranked", **finding.values)) and words(cost) not in map(words, costs):
             costs.append(cost)
     for rule, routes in parts.items():
         named = {"parts": [route.label for route in routes], "suites": [route.suite for route in routes]}

@@ -6,7 +6,8 @@ A plan needs the rate and the watts of each route, the idle power, and the host 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -20,6 +21,7 @@ from mixmark.harness.judge.solo import Solo
 from mixmark.harness.judge.statistics.intervals import WIDEST
 from mixmark.harness.judge.statistics.timestamps import rate_per_s
 from mixmark.harness.plan.bound import bound, each_once, fastest
+from mixmark.harness.plan.equals import equals
 from mixmark.harness.plan.phases import RouteKey
 from mixmark.harness.plan.placement import Power
 
@@ -49,17 +51,39 @@ def alone(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestR
     once_more = {phase.name for phase in evidence.result.phases if phase.purpose == "confirmation"}
     once_more &= {record.phase for record in evidence.result.records}
     full = (each for each in evidence.measured if not each.record.screening)
-    return _rated((each for each in full if not once_more or each.record.phase in once_more), mix, invalid)
+    full = (each for each in full if not once_more or each.record.phase in once_more)
+    return _rated(evidence.result, full, mix, invalid)
 
 
 def planned(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
     """The rates that the plan is made of: of the audited quick checks if the score comes first, else as in `alone`."""
     checks = [each for each in evidence.measured if each.record.screening and not each.record.cut_off]
-    return _rated(checks, mix, invalid) if checks else alone(evidence, mix, invalid)
+    return _rated(evidence.result, checks, mix, invalid) if checks else alone(evidence, mix, invalid)
 
 
-def _rated(measured: Iterable[Measurement], mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
-    """The best rate of every route, of these measurements."""
+def lenders(result: Result) -> dict[tuple[str, str], str]:
+    """The equal device that was measured in place of a device, by the suites and devices without a record of their own
+    outside of the mix. Of several it is the last one: the next one is tried if one has no rate."""
+    tried = dict.fromkeys(each.route.key[:2] for each in result.records if each.scenario != "mixed")
+    equal = equals(result) if result.candidates else {}
+    alike = ((suite, device, id) for suite, device in tried for id in equal.get(device, ()))
+    return {(suite, id): device for suite, device, id in alike if (suite, id) not in tried}
+
+
+def _of_equals(result: Result, rates: Iterable[Rate]) -> Iterator[tuple[Rate, Rate]]:
+    """Rates, each with the rate that it stands for: of the route on an equal device that was not measured."""
+    offered, known = {phase.shares[0].route.key for phase in result.candidates}, defaultdict[Any, list[Rate]](list)
+    for rate in rates:
+        known[rate.key[:2]].append(rate)
+    for pair, device in lenders(result).items():
+        for rate in known[pair[0], device]:
+            own = rate.model_copy(update={"device": pair[1]})
+            if own.key in offered:
+                yield rate, own
+
+
+def _rated(result: Result, measured: Iterable[Measurement], mix: Mix, invalid: Collection[str]) -> tuple[BestRate, ...]:
+    """The best rate of every route, of these measurements, also for equal devices."""
     rated: list[BestRate] = []
     for each in measured:
         record = each.record
@@ -72,7 +96,9 @@ def _rated(measured: Iterable[Measurement], mix: Mix, invalid: Collection[str]) 
             begin_ns, end_ns = each.bracket_ns
             in_flight = each.in_flight_ns / (end_ns - begin_ns) if end_ns > begin_ns else 1.0
             rated.append(BestRate(rate, within, in_flight))
-    return tuple(fastest(rated, lambda best: best.rate.key, lambda best: best.rate.units_per_s).values())
+    best = fastest(rated, lambda best: best.rate.key, lambda best: best.rate.units_per_s)
+    lent = _of_equals(result, [each.rate for each in best.values()])
+    return (*best.values(), *(replace(best[rate.key], rate=own) for rate, own in lent))
 
 
 def solo(evidence: Evidence, mix: Mix, invalid: Collection[str]) -> tuple[Rate, ...]:
@@ -129,6 +155,7 @@ def _limit_per_hour(result: Result, solos: Iterable[Solo], reached: Callable[[So
     ]
     if mix.units.keys() - {rate.suite for rate in limits}:
         return None
+    limits += [own for _, own in _of_equals(result, limits)]
     return bound(mix.units, limits, result.devices).mixes_per_s * HOUR_S
 
 

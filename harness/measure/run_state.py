@@ -13,6 +13,7 @@ from mixmark.harness.judge import solo_rates
 from mixmark.harness.judge.evidence import Evidence, gather
 from mixmark.harness.judge.findings import voided
 from mixmark.harness.judge.rules import interference, registered
+from mixmark.harness.plan.equals import equals
 from mixmark.harness.plan.phases import of_mix
 from mixmark.harness.plan.placement import Planner, Power, place
 from mixmark.harness.plan.presets import Preset
@@ -43,6 +44,11 @@ class Outlook:
         result = self.result
         plain = result.mix is not None and not result.experiments and result.objective == "throughput"
         return self.preset.score_first and plain and bool(result.candidates)
+
+    @cached_property
+    def stand_ins(self) -> Mapping[str, str]:
+        """The first of its equals for each device that has any, if only one of them is measured outside of the mix."""
+        return {id: ids[0] for id, ids in equals(self.result).items() if self.score_first}
 
     @cached_property
     def alone(self) -> Shares:
@@ -125,6 +131,12 @@ class RunState(Outlook):
         """The plan of all mixed phases, once there is one."""
         assert isinstance(self.placement, schema.Placement)
         return self.placement
+
+    @property
+    def own_rates(self) -> Sequence[schema.Rate]:
+        """The rates of the plan that were measured on their own devices."""
+        lent = solo_rates.lenders(self.result)
+        return [rate for rate in self.plan.rates if rate.key[:2] not in lent]
 
     def planner(self, devices: Sequence[schema.Device], power: Power | None) -> Planner:
         """Plans for these devices as the run is to be planned."""

@@ -67,7 +67,7 @@ def _once_more(state: RunState, shares: Sequence[Share], tried: Mapping[RouteKey
 
 Tried = tuple[Sequence[Share], Mapping[RouteKey, float]]
 """The routes of a suite on a device that neither failed nor proved invalid, the likely fastest first, and the units per
-second of those that were tried."""
+second of those that were tried. Of equal devices the first one that has such a route."""
 
 
 def _routes(state: RunState) -> Iterator[Tried]:
@@ -79,10 +79,14 @@ def _routes(state: RunState) -> Iterator[Tried]:
         or (record.audit and not record.audit.passed and not pending(record))
     }
     known = solo_rates.tried_per_s(state.evidence.measured)
-    for shares in routes_of(state.result.candidates).values():
+    found = set[tuple[str, str]]()
+    for (suite, device), shares in routes_of(state.result.candidates).items():
+        if (of_equals := (suite, state.stand_ins.get(device, device))) in found:
+            continue
         left = [share for share in _likely_first(shares) if share.route.key not in failed]
         rates = {share.route.key: known.get((share.route.key, screened_as(share))) for share in left}
         if left:
+            found.add(of_equals)
             yield left, {route: rate for route, rate in rates.items() if rate is not None}
 
 
@@ -210,8 +214,8 @@ class Confirmation(Stage):
 
 
 class Around(Stage):
-    """A probe of each device of the plan directly before and directly after each mixed phase, if the score comes
-    first."""
+    """A probe of each device that was measured for the plan directly before and directly after each mixed phase, if the
+    score comes first."""
 
     name = "around"
 
@@ -219,7 +223,7 @@ class Around(Stage):
         if not state.score_first or isinstance(state.placement, Absent):
             return ()
         planned = {phase.name for phase in state.result.phases}
-        targets = {(rate.device, rate.adapter, rate.precision) for rate in state.placement.rates}
+        targets = {(rate.device, rate.adapter, rate.precision) for rate in state.own_rates}
         found = _probes(state, f"around{len(state.mixed)}", targets)
         return [each for each in found if each.name not in planned]
 
@@ -247,7 +251,7 @@ class Alone(Stage):
             return ()
         chosen = {max(tried, key=lambda route: tried[route]) for _, tried in _routes(state) if tried}
         if isinstance(state.placement, Placement):
-            chosen = {rate.key for rate in state.placement.rates}
+            chosen = {rate.key for rate in state.own_rates}
         return [each for each in state.result.candidates if each.shares[0].route.key in chosen]
 
     def to_come(self, run: Outlook) -> Iterator[Shares]:
@@ -327,4 +331,6 @@ def audits_wait(state: RunState) -> bool:
 def to_come(run: Outlook) -> Iterator[Shares]:
     """The shares of each phase that the run will plan. Empty if no route is known."""
     for stage in stages(run.result) if run.alone else ():
-        yield from stage.to_come(run)
+        for shares in stage.to_come(run):
+            if len(shares) > 1 or run.stand_ins.get(device := shares[0].route.device, device) == device:
+                yield shares

@@ -29,11 +29,13 @@ class Preset:
     runs."""
     runs: int = 1
     """The number of mixed phases, each with fresh workers."""
-    confirm: bool = True
+    confirm: bool = False
     """Whether the routes of the plan have a confirmation run before the first mixed phase, so that a lucky rate does
     not decide the bound."""
     score_first: bool = False
     """Whether the mix is planned by audited quick checks and run before the suites are measured alone."""
+    equals_once: bool = False
+    """Whether, if the score comes first, only one of several equal devices is measured outside of the mix."""
     repeats: int = MOST_REPEATS
     """How many disturbed mixed phases are repeated at most."""
     bare: bool = False
@@ -63,13 +65,12 @@ def _limits(
 
 QUICK = _limits(5, 12, 10, 28, 1, 0.05, 1)  # 45 s a solo measurement but for one long feed
 LONG = _limits(10, 60, 30, 300, 3, 0.02, 3)
+LONGEST = LONG.model_copy(update={"audits": 30})
 PRESETS = {
-    "quick": Preset("quick", False, QUICK, _limits(3, 0, 60, 600, 1, audits=1), 5, confirm=False, score_first=True),
-    "ranked": Preset("ranked", False, QUICK, _limits(3, 0, 120, 600, 1, audits=3), 5, runs=3, confirm=False),
-    "standard": Preset("standard", True, LONG, _limits(10, 0, 120, 1200, 1, audits=3), 10, runs=3),
-    "official": Preset(
-        "official", True, LONG.model_copy(update={"audits": 30}), _limits(60, 0, 240, 3600, 1, audits=30), 60, runs=5
-    ),
+    "quick": Preset("quick", False, QUICK, _limits(3, 0, 60, 600, 1, audits=1), 5, score_first=True, equals_once=True),
+    "ranked": Preset("ranked", False, QUICK, _limits(3, 0, 120, 600, 1, audits=3), 5, runs=3),
+    "standard": Preset("standard", True, LONG, _limits(10, 0, 120, 1200, 1, audits=3), 10, runs=3, confirm=True),
+    "official": Preset("official", True, LONGEST, _limits(60, 0, 240, 3600, 1, audits=30), 60, runs=5, confirm=True),
 }
 
 
@@ -101,7 +102,7 @@ SMOKE = _limits(0.3, 1, 1, 5, 1, audits=1)  # never ranked; the smoke tier shows
 SMOKE_MIX = _limits(0.3, 0, 5, 30, 1, audits=1)
 
 
-BARE = Preset("bare", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX, bare=True)
+BARE = Preset("bare", False, _limits(3, 0, 5, 10, 3), SMOKE_MIX, confirm=True, bare=True)
 """The preset of a capability that measures on its own: many short measurements, since each has a new process."""
 
 

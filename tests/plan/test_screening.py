@@ -12,15 +12,19 @@ import pytest
 from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.judge.assessment import judge
+from mixmark.harness.judge.rules import quality
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages
 from mixmark.harness.measure.run_state import Outlook, RunState
 from mixmark.harness.plan import phases as plan
 from mixmark.harness.plan import presets
+from mixmark.harness.plan.equals import equals
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.reporters.summary import summary
+from tests.fakes.machine import completions, record
 from tests.golden.sample import result
+from tests.judge.found import not_none, said
 
 SECOND = 1_000_000_000
 ZERO = np.zeros(1, np.int64)
@@ -312,3 +316,94 @@ def test_a_disturbed_screening_run_compares_with_nothing() -> None:
     records = [each.model_copy(update={"conditions": (beside,)}) if each.screening else each for each in after.records]
     (line,) = summary(judge(after.model_copy(update={"records": tuple(records)}))).suites
     assert (line.route, line.others) == ("torch bf16", "")
+
+
+NAMES = {"npu:0": "Acme", "npu:1": "Acme", "npu:2": "Acme", "npu:3": "Acme Pro"}
+NPU = schema.Device(id="npu:0", kind="npu", memory_pool="npu:0", memory_bytes=1 << 33, precisions=("bf16",))
+DEVICES = tuple(NPU.model_copy(update={"id": id, "name": name, "memory_pool": id}) for id, name in NAMES.items())
+UNITS = {"llm": 100, "dlrm": 1000}
+
+
+def to_begin(preset: str) -> schema.Result:
+    targets, limits = [Target(each, "torch", {}) for each in DEVICES], presets.PRESETS[preset]
+    system = result().system.model_copy(update={"accelerators": tuple({"id": id, "driver": "1"} for id in NAMES)})
+    routes = plan.solo(targets, (LLM, DLRM), "edge", limits, probe=PROBE)
+    facts = {"preset": preset, "devices": DEVICES, "system": system, "mix": MIX, "candidates": routes}
+    return result().model_copy(update=facts)
+
+
+def ran(preset: str, slow: str = "", crashes: str = "") -> schema.Result:
+    """A run in which each device does 100 tokens and 1,000 samples a second. slow: does half as many in the mix.
+    crashes: the device that does no llm."""
+    after = to_begin(preset)
+    while steps := stages.next_steps(RunState(after, presets.PRESETS[preset], {})):
+        for phase in (step for step in steps if isinstance(step, schema.Phase)):
+            after, (suite, device, *_) = grown(after, phase), phase.shares[0].route.key
+            if phase.purpose == "mixed":
+                mixed = (_mixed(phase, share, SECOND * (1 + (share.route.device == slow))) for share in phase.shares)
+                after = after.model_copy(update={"records": (*after.records, *mixed)})
+            else:
+                after = went(after, {"torch": 0 if (suite, device) == ("llm", crashes) else UNITS.get(suite, 1)})
+    return after
+
+
+def _mixed(phase: schema.Phase, share: schema.Share, step_ns: int) -> schema.Record:
+    """A device does its llm in the first half of a minute, and its dlrm in the second one."""
+    suite, device, *_ = share.route.key
+    begins = range(*((0, 30 * SECOND) if suite == "llm" else (30 * SECOND, 60 * SECOND)), step_ns)
+    done = completions([(begin, begin + step_ns) for begin in begins], UNITS[suite])
+    made = record(phase.name, (suite, device), done, (0, 60 * SECOND), 1)
+    return made.model_copy(update={"key": share.key, "route": share.route, "run": share.run})
+
+
+def alone(run: schema.Result) -> dict[str, list[str]]:
+    """The suites that were measured on each device outside of the mix, in their order."""
+    routes = [phase.shares[0].route for phase in run.phases if phase.purpose != "mixed"]
+    return {id: [route.suite for route in routes if route.device == id] for id in NAMES}
+
+
+ONCE = ["probe", "llm", "dlrm", "probe", "probe", "llm", "dlrm"]  # checked, probed around the mix, and measured alone
+
+
+def test_quick_measures_one_of_equal_devices_and_ranked_measures_each() -> None:
+    quick, ranked = ran("quick"), ran("ranked")
+    assert alone(quick) == {"npu:0": ONCE, "npu:1": [], "npu:2": [], "npu:3": ONCE}
+    assert alone(ranked) == dict.fromkeys(NAMES, ONCE[:4])
+    expected = [*stages.to_come(Outlook(to_begin("quick"), presets.PRESETS["quick"]))]
+    assert sorted(shares[0].route.device for shares in expected if len(shares) == 1) == ["npu:0"] * 7 + ["npu:3"] * 7
+    for run in (quick, ranked):
+        diagnosis = judge(run).diagnoses["mix1"]
+        assert {(each.suite, each.device): each.units_per_s for each in diagnosis.plan.rates} == pytest.approx(
+            {(suite, id): units for suite, units in UNITS.items() for id in NAMES}
+        )
+        assert diagnosis.unproven == () and diagnosis.bound_per_hour.estimate == pytest.approx(7200)
+    assert said(quality.equals_alike, ranked) == []
+
+
+def test_a_slow_twin_is_found_and_a_run_that_trusted_equals_has_no_rank() -> None:
+    run = ran("quick", slow="npu:2")
+    assert sorted((code, about, values.get("times")) for code, about, values in said(quality.equals_alike, run)) == [
+        *[("equals_alike", "npu:2", pytest.approx(0.5))] * 2,
+        ("equals_alike.once", "npu:0", None),
+    ]
+    assert [each.code for each in not_none(judge(run).score).unranked].count("equals_alike.unranked") == 1
+
+
+def test_if_a_suite_fails_on_one_of_equal_devices_the_next_one_is_tried() -> None:
+    run = ran("quick", crashes="npu:0")
+    assert alone(run)["npu:1"] == ["probe", "llm", "probe", "probe", "llm"]
+    rates = next(phase.placement.rates for phase in run.phases if phase.placement)
+    assert {each.device for each in rates if each.suite == "llm"} == {"npu:1", "npu:2", "npu:3"}
+
+
+def test_devices_are_equal_by_their_facts() -> None:
+    run = to_begin("quick")
+    assert set(equals(run)) == {"npu:0", "npu:1", "npu:2"}
+    others: list[dict[str, Any]] = [{"name": "Acme 2"}, {"name": ""}, {"memory_bytes": 1 << 32}, {"hosted": "a model"}]
+    others += [{"parts": ("npu:2/1-of-2",)}, {"slice_of": "npu:9"}, {"precisions": ()}, {"memory_pool": "host"}]
+    for other in others:
+        unlike = tuple(each.model_copy(update=other) if each.id == "npu:2" else each for each in DEVICES)
+        assert set(equals(run.model_copy(update={"devices": unlike}))) == {"npu:0", "npu:1"}, other
+    cards = tuple({"id": id, "driver": "2" if id == "npu:2" else "1"} for id in NAMES)
+    newer = run.model_copy(update={"system": run.system.model_copy(update={"accelerators": cards})})
+    assert set(equals(newer)) == {"npu:0", "npu:1"}

@@ -368,13 +368,15 @@ def on_device(evidence: Evidence) -> Iterator[Finding]:
 )
 def probed(evidence: Evidence) -> Iterator[Finding]:
     """An undisturbed probe that passed its audit shows the FLOPs and the bytes per second of the device in the
-    precision. Of a device that no built-in adapter reaches it is its own adapter's probe."""
+    precision. Of a device that no built-in adapter reaches it is its own adapter's probe. With the preset quick the
+    probe of an equal device will do."""
     known = evidence.ceilings.values()
     multiplies = {(each.device, each.precision) for each in known if each.flops_per_s}
     streams = {each.device for each in known if each.bytes_per_s}
     for measured in evidence.measured:
         route, record = measured.record.route, measured.record
-        probed = (route.device, route.precision) in multiplies and route.device in streams
+        by = evidence.equals.get(route.device, (route.device,))
+        probed = any((id, route.precision) in multiplies and id in streams for id in by)
         if record.scenario != "probe" and not record.screening and not probed:
             yield found("probed", measured.key, device=route.device, precision=route.precision)
 

@@ -6,6 +6,7 @@ of its hosts are known. Each window has its joules, and sources of energy agree.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from mixmark.harness.judge.energy.total import CROSS_CHECK, MachineEnergy, disag
 from mixmark.harness.judge.evidence import Evidence, is_solo
 from mixmark.harness.judge.findings import AGAIN, DOCTOR, READS, effect, explains, found, invalid, note, warning, widens
 from mixmark.harness.judge.rules.registered import Room, share
+from mixmark.harness.judge.solo_rates import COARSE, lenders
 from mixmark.harness.judge.statistics import intervals
 from mixmark.harness.plan import presets
 
@@ -208,6 +210,36 @@ def hosts_at_work(evidence: Evidence) -> Iterator[Finding]:
         for host, begin_ns in begun_ns.items():
             if (late_s := (begin_ns - min(begun_ns.values())) / 1e9) > most_s:
                 yield found("hosts_at_work.late", phase=run.phase, host=host, idle_s=late_s, window_s=window_s)
+
+
+EQUAL = 0.10
+"""By how much the rate of a device in the mix may differ from that of an equal one."""
+EACH = "--preset ranked measures each device"
+
+
+@room.rule(
+    warning("{phase}: {suite} at {times:.2f} times the rate of its equal {equal} (limit ±{limit:percent})", EACH),
+    once=note("it was measured for {others:counted equal device} too", EACH),
+    weight=530,
+    noticed=warning("equal devices differ in speed", EACH),
+    unranked=warning("one of several equal devices was measured for all"),
+)
+def equals_alike(evidence: Evidence) -> Iterator[Finding]:
+    """A device that was not measured, because an equal one was, has the rate of that one in the mix within 10 %, or if
+    that one did none of the suite there, its rate alone within 25 %."""
+    lent, others = lenders(evidence.result), defaultdict[str, set[str]](set)
+    for run in evidence.runs:
+        parts = {(part.suite, part.device): part for part in evidence.diagnoses[run.phase].parts}
+        for (suite, device), part in parts.items():
+            if (equal := lent.get((suite, device))) is None:
+                continue
+            others[equal].add(device)
+            beside = parts.get((suite, equal))
+            times, limit = (part.units_per_s / beside.units_per_s, EQUAL) if beside else (part.retained, COARSE)
+            if times is not None and abs(times - 1) > limit:
+                yield found("equals_alike", device, phase=run.phase, suite=suite, equal=equal, times=times, limit=limit)
+    for equal, ids in others.items():
+        yield found("equals_alike.once", equal, others=len(ids))
 
 
 room = Room(440, sees="grade")
