@@ -19,11 +19,11 @@ def equals(result: Result) -> Mapping[str, tuple[str, ...]]:
     """
     if not presets.of(result.preset, result.tier).equals_once:
         return {}
-    hosts, cards = defaultdict[str, list[str]](list), dict[tuple[str, str], object]()
+    machines, cards = defaultdict[str, list[str]](list), dict[tuple[str, str], object]()
     for name, software in sorted(result.environments.items()):
-        hosts[host_of(name)].append(f"{local(name)} {software.model_dump_json()}")
+        machines[host_of(name)].append(f"{local(name)} {software.model_dump_json()}")
     for host, system in result.systems.items():
-        hosts[host].append(system.model_dump_json(exclude={"accelerators"}))
+        machines[host].append(system.model_dump_json(exclude={"accelerators"}))
         cards |= {(host, each.get("id", "")): sorted({**each, "id": ""}.items()) for each in system.accelerators}
     classes: dict[Hashable, list[str]] = defaultdict(list)
     for device in result.devices:
@@ -31,5 +31,5 @@ def equals(result: Result) -> Mapping[str, tuple[str, ...]]:
             pieces = map(piece, device.silicon)
             parts = sorted(str((of, cards.get((device.host, local(part))))) for part, _, of in pieces)
             shape = device.model_dump_json(exclude={"id", "parts", "memory_pool"})
-            classes[shape, device.in_host_memory, *parts, *hosts[device.host]].append(device.id)
+            classes[shape, device.in_host_memory, *parts, *machines[device.host]].append(device.id)
     return {id: tuple(ids) for ids in classes.values() if len(ids) > 1 for id in ids}
