@@ -17,6 +17,7 @@ from mixmark.harness.measure.request import MeasuredMachine, PreparedRun, RunReq
 from mixmark.harness.measure.run_state import Outlook, RunState, Shares, Steps
 from mixmark.harness.plan.placement import Planner
 from mixmark.harness.plugins.experiments import facts, parts
+from mixmark.harness.worker.messages import LoopChoice
 
 
 class Attendant:
@@ -30,6 +31,10 @@ class Attendant:
     def source(self, plan: Planner) -> Source | None:
         """The source that hands out the feeds. None if the plan does, as in the mixed phases. plan: makes a plan from
         observed rates."""
+        return None
+
+    def loop(self) -> LoopChoice | None:
+        """The loop that issues the feeds inside of the workers. None if the parent hands them out."""
         return None
 
     def ready(self, stack: ExitStack, pids: list[int]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,17 @@ class LocalExecutor:
         def staged(share: Share, stage: str) -> None:
             notify(executor.StageStarted(share, stage))
 
-        if phase.placement is None:
-            opens = executor.WindowOpens(phase)
-            alone = attend(phase, self.equipment, self.folder, solo.drive, staged, (), lambda parts: notify(opens))
-            return executor.PhaseFacts(alone)
-        planner = replanner(phase.placement, request.devices)
         attendant = Attendant()
         if phase.experiment:
             stage = experiments.installed()[phase.experiment]
             asked, prepared = self.experiments[stage.name], self.prepared.get(stage.name)
             attendant = stage.attendant(request, asked, prepared)
+        loop = attendant.loop()
+        if phase.placement is None or loop:
+            opens, alone = executor.WindowOpens(phase), partial(solo.drive, loop=loop)
+            records = attend(phase, self.equipment, self.folder, alone, staged, (), lambda parts: notify(opens))
+            return executor.PhaseFacts(records, found=tuple(attendant.found()))
+        planner = replanner(phase.placement, request.devices)
         mix = attendant.mix(request.mix)
         assert mix is not None  # a placement is of a mix
         drive = mixed.local_driver(mix, phase, planner, notify, attendant.source(planner))

@@ -29,7 +29,7 @@ from mixmark.harness.resources.psutils import UNKNOWN, known
 from mixmark.harness.worker.failures import WorkerFailed, failure_of
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.load_generator import made_ahead
-from mixmark.harness.worker.messages import AdapterCalls, Prepared
+from mixmark.harness.worker.messages import AdapterCalls, LoopChoice, Prepared
 from mixmark.harness.worker.outputs import Commitments
 from mixmark.harness.worker.plugin_process import SuiteModel
 from mixmark.harness.worker.process import orphans
@@ -79,12 +79,12 @@ class Part:
         """The file to which the worker writes its outputs."""
         return self.scratch / f"{self.name}.npz"
 
-    def begin(self) -> int:
+    def begin(self, loop: LoopChoice | None = None) -> int:
         """Draws the seed of the window, now that the worker is warm, and lets the worker make the pool of its feeds.
-        The worker does not get the seed yet."""
+        The worker does not get the seed yet. loop: issues the feeds in the worker in place of its own."""
         seed = self.draft.seed = self.seed()
         begin = self.worker.call(AdapterCalls.begin, self.timeout_s, self.stage)
-        begin(key=self.name, pool=seeds.pool(seed), ahead=self.ahead)
+        begin(key=self.name, pool=seeds.pool(seed), ahead=self.ahead, loop=loop)
         return seed
 
 

@@ -25,25 +25,26 @@ from mixmark.harness.resources import clock
 from mixmark.harness.resources.files import DAMAGE
 from mixmark.harness.worker.failures import WorkerFailed
 from mixmark.harness.worker.load_generator import chains
-from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls
+from mixmark.harness.worker.messages import MAX_CONCURRENCY, AdapterCalls, LoopChoice
 
 TURN_NS = 20_000_000  # a closed loop of longer feeds waits for the turn of each: the round trip takes up to 1 % of this
 
 
-def drive(parts: Sequence[Part]) -> None:
-    """Measures the parts one after the other. Raises WorkerFailed."""
+def drive(parts: Sequence[Part], loop: LoopChoice | None = None) -> None:
+    """Measures the parts one after the other. loop: issues the feeds in place of the worker's own. Raises
+    WorkerFailed."""
     for part in parts:
-        _drive(part)
+        _drive(part, loop)
 
 
-def _drive(part: Part) -> None:
+def _drive(part: Part, loop: LoopChoice | None) -> None:
     worker, limits, draft = part.worker, _limits(part), part.draft
     stamps = part.scratch / f"{part.name}.stamps.npz"
     longest_s = (limits.min_ns + limits.max_ns) / SECOND  # an open loop's last feed may wait as long as `max_ns`
-    part.begin()
+    part.begin(loop)
     threads = _threads(part)
     part.commitments.chains = threads if part.share.scenario == "server" else threads * chains(part.ahead)
-    draft.stamped = part.commitments.reported = _reported(part)
+    draft.stamped = part.commitments.reported = not loop and _reported(part)
     measure = worker.call(AdapterCalls.measure, part.timeout_s + longest_s, part.stage, window=part.commitments)
     part.stage("measuring")
     begin_ns = clock.now_ns()

@@ -28,6 +28,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, BinaryIO, Concatenate, TypeVar
 
 import numpy as np
@@ -71,6 +72,8 @@ class LoadedSuite:
     """Makes the feeds of the window; None before `begin`."""
     ahead: bool = False
     """Whether the next feed is made while one runs."""
+    loop: messages.LoopChoice | None = None
+    """Issues the feeds of the window in place of an open or a closed loop."""
     log: load_generator.FeedLog = field(default_factory=load_generator.FeedLog)
 
 
@@ -270,7 +273,7 @@ class AdapterService(AdapterCalls):
             processes=tuple(map(int, loaded.runner.processes)) if isinstance(loaded.runner, protocols.Helpers) else (),
         )
 
-    def begin(self, *, key: str, pool: int, ahead: bool = False) -> None:
+    def begin(self, *, key: str, pool: int, ahead: bool = False, loop: messages.LoopChoice | None = None) -> None:
         loaded = self.loaded[key]
 
         def draw_key(done: int, commitment: str) -> int:
@@ -282,6 +285,7 @@ class AdapterService(AdapterCalls):
 
         self.secrets.clear()
         loaded.feeds, loaded.ahead = loaded.suite.feeds(loaded.batch, pool), ahead
+        loaded.loop = loop
         loaded.log = load_generator.FeedLog(loaded.suite.units(loaded.batch), Outputs(draw_key), on_first=first)
 
     def measure(self, *, key: str, seed: int, limits: schema.Limits, out: str, report_feeds: bool = False) -> None:
@@ -313,7 +317,11 @@ class AdapterService(AdapterCalls):
             logs.append(load_generator.FeedLog(units, outputs, on_finished, on_first))
             return logs[-1]
 
-        if loaded.rate_per_s is None:
+        if loop := loaded.loop:
+            done = resolve_name(loop.spec)(
+                loaded.runner, feeds, threads=loaded.threads, new_log=new_log, pool=loaded.pool, **loop.arguments
+            )
+        elif loaded.rate_per_s is None:
             enough = functools.partial(intervals.enough, limits)
             done = load_generator.closed_loop(
                 loaded.runner,

@@ -233,7 +233,7 @@ def closed_loop(
                     look_ns = int(elapsed * LOOK_GROWTH)
                 waiting.append((log, next_of(log)))
 
-    return _in_threads(issue, [[new_log() for _ in range(chains(ahead))] for _ in range(threads)], pool)
+    return in_threads(issue, [[new_log() for _ in range(chains(ahead))] for _ in range(threads)], pool)
 
 
 def open_loop(
@@ -273,7 +273,7 @@ def open_loop(
                 raise Overloaded(f"feed {serial} waited {duration(late)} for its turn: the queue grows")
             log.run(runner, feed, now_ns, begin + due, serial)
 
-    return _in_threads(issue, [[new_log()] for _ in range(threads)], pool)
+    return in_threads(issue, [[new_log()] for _ in range(threads)], pool)
 
 
 def made_ahead(device: Device, batch: int) -> bool:
@@ -288,7 +288,7 @@ def chains(ahead: bool) -> int:
     return 2 if ahead else 1
 
 
-def _in_threads(
+def in_threads(
     issue: Callable[[Sequence[FeedLog]], None], logs: Sequence[Sequence[FeedLog]], pool: Executor | None
 ) -> Completions:
     """Runs a thread of the pool for each group of logs; a single group is run in this thread. Raises the error of the
@@ -297,7 +297,7 @@ def _in_threads(
         issue(logs[0])
     elif pool is None:
         with ThreadPoolExecutor(len(logs)) as own:
-            return _in_threads(issue, logs, own)
+            return in_threads(issue, logs, own)
     else:
         running = [pool.submit(issue, group) for group in logs]
         wait(running)

@@ -17,7 +17,7 @@ import json
 import platform
 from typing import Annotated, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts import schema
@@ -31,7 +31,7 @@ PACKAGES = """
     intel-extension-for-pytorch mkl nvidia-ml-py nvidia-cublas-cu12 nvidia-cudnn-cu12 pydantic psutil
 """
 """The packages whose versions are disclosed."""
-PROTOCOL = 13  # counted up whenever a call changes its meaning or its arguments
+PROTOCOL = 14  # counted up whenever a call changes its meaning or its arguments
 MAX_CONCURRENCY = 64
 
 StageName = Literal[
@@ -219,6 +219,15 @@ class Measured(Message):
     """The SHA-256 of each file that the suite reads, by its path. No result has it; other hosts need the same files."""
 
 
+class LoopChoice(Message):
+    """A loop of a capability, which issues the feeds of a window in place of the worker's own loops."""
+
+    spec: str
+    """`module:function`. The function has the parameters runner, feeds, threads, new_log and pool of
+    `load_generator.closed_loop`, and those of `arguments`."""
+    arguments: dict[str, JsonValue]
+
+
 class AdapterCalls(Protocol):
     """key: the share that a call is about."""
 
@@ -255,12 +264,13 @@ class AdapterCalls(Protocol):
         """Warms up, after a search for the best batch and for the highest arrival rate of a server if None is given.
         seed: of the feeds meanwhile, which occur in no window."""
 
-    def begin(self, *, key: str, pool: int, ahead: bool = False) -> None:
+    def begin(self, *, key: str, pool: int, ahead: bool = False, loop: LoopChoice | None = None) -> None:
         """Prepares the window, once the worker is warm: makes the pool of its feeds. pool: the seed of the pool. ahead:
-        whether the next feed is made while another one runs."""
+        whether the next feed is made while another one runs. loop: issues the feeds in place of the worker's own."""
 
     def measure(self, *, key: str, seed: int, limits: schema.Limits, out: str, report_feeds: bool = False) -> None:
-        """Opens a window, runs a closed or an open loop in it, and calls `sealed` before it replies.
+        """Opens a window, runs a closed or an open loop in it, or the loop of `begin`, and calls `sealed` before it
+        replies.
 
         seed: what the nonces of the feeds are derived from, with the outputs before; in an open loop the seed of the
         arrivals. In an open loop and if `report_feeds`, the secrets of `reveal` take its place for the feeds. out: the

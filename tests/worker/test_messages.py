@@ -31,9 +31,11 @@ PREPARED = messages.Prepared(
 ABSENT = Absent(kind="meter", name="probe 2", reason="not plugged in")
 FED = messages.Fed(key="a", serial=0, yields=[2**60 + 1, 1], digest="00ff", carried_ns=5)
 COMPARED = messages.OutputsCompared(feeds=(0, 7), values=(0.0, 1e-300), problem="", software={"torch": "2"})
+LOOP = messages.LoopChoice(spec="acme:loop", arguments={"folder": "a", "queries": 64})
 GIVEN = {"batch": 1, "pool": 2, "seeds": {0: 1, 7: 2**62}, "outputs": "a", "sha256": "12ab"}
 EACH: list[tuple[type, Any, dict[str, Any], Any]] = [
     (AdapterCalls, AdapterCalls.prepare, {"scenario": "offline", "batch": None, "seed": 2**62}, PREPARED),
+    (AdapterCalls, AdapterCalls.begin, {"pool": 2, "ahead": True, "loop": LOOP}, None),
     (AdapterCalls, AdapterCalls.feed, {"serial": 0, "nonce": 1, "take": "a.npy", "give": ""}, FED),
     (AdapterCalls, AdapterCalls.compare_outputs, GIVEN, COMPARED),
     (MeterCalls, MeterCalls.domains, {"devices": (DEVICE,)}, (PLUG, ABSENT)),
@@ -64,7 +66,7 @@ def test_a_failure_is_the_same_after_its_line_and_an_omitted_argument_has_its_de
     failed = calls.Failed(failure=Failure(kind="raised", message="no", hint="yes"), misuse=True)
     assert calls.read(calls.write_failed(failed), ParentCalls) == failed
     call = calls.read(b'{"call": "begin", "arguments": {"key": "a", "pool": 1}}\n', AdapterCalls)
-    assert call == calls.Call(AdapterCalls.begin, {"key": "a", "pool": 1, "ahead": False})
+    assert call == calls.Call(AdapterCalls.begin, {"key": "a", "pool": 1, "ahead": False, "loop": None})
 
 
 def test_a_failure_arrives_also_if_its_traceback_does_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mixmark.harness.capabilities.loadgen.figures import Beside, Reported
+from mixmark.harness.capabilities.loadgen.figures import PLACE, Beside, Reported
 from mixmark.harness.contracts.schema import Found
 from mixmark.harness.judge.assessment import Assessment
 from mixmark.reporters import figures
@@ -13,8 +13,6 @@ from mixmark.reporters.experiments import Section
 from mixmark.reporters.figures import UNKNOWN
 
 TITLE = "Timed by LoadGen: not MLPerf results"
-BRIEF_PER_S = 50
-"""The feeds per second above which the message to the worker and back is a visible part of a latency."""
 
 
 class LoadGenSection(Section):
@@ -22,8 +20,7 @@ class LoadGenSection(Section):
         return f"{Reported.model_validate(found.facts).phase}: LoadGen has its figures"
 
     def lines(self, judged: Assessment, found: Sequence[Beside]) -> Iterator[tuple[str, str]]:
-        if brief := dict.fromkeys(each.suite for each in found if each.alone_per_s > BRIEF_PER_S):
-            yield "LoadGen", f"feeds of {', '.join(brief)} are brief: much of their latency is the way to the worker"
+        yield "LoadGen", PLACE
 
     def table(self, judged: Assessment, found: Sequence[Beside]) -> Table:
         header = ("suite", "device", "scenario", "figure", "LoadGen", "Mixmark", "difference", "alone", "LoadGen says")
@@ -33,5 +30,5 @@ class LoadGenSection(Section):
 def _row(of: Beside) -> tuple[str, ...]:
     pair = [figures.prefixed(x, "/s") if of.name == "rate" else figures.duration(x) for x in (of.loadgen, of.mixmark)]
     differs = UNKNOWN if of.difference is None else f"{100 * of.difference:+.2g} %"
-    says = {None: "no result", True: "valid", False: "invalid"}[of.valid]
+    says = {None: of.reason or "no result", True: "valid", False: "invalid"}[of.valid]
     return of.suite, of.device, of.scenario, of.name, *pair, differs, figures.prefixed(of.alone_per_s, "/s"), says

@@ -19,6 +19,10 @@ NAME = "loadgen"
 Scenario = Literal["SingleStream", "Offline", "Server"]
 SCENARIOS: tuple[Scenario, ...] = ("SingleStream", "Offline", "Server")
 PERCENTILES = (50, 90, 99)
+KEYS = {f"p{each}": f"result_{each}.00_percentile_latency_ns" for each in PERCENTILES}
+KEYS |= {"rate": "result_samples_per_second"}
+"""The keys of the figures in LoadGen's log."""
+PLACE = "timed by LoadGen inside of the worker, whose process is the vendor's: self-reported, and not an MLPerf result"
 
 
 class LoadGenTest(Fact):
@@ -61,11 +65,13 @@ class Beside:
     name: str
     """p50, p90 or p99 of the latency; in Offline the rate."""
     loadgen: float | None
-    """By LoadGen. None if the test was cut off or failed."""
+    """By LoadGen. None if the test failed."""
     mixmark: float | None
-    """By Mixmark: from when LoadGen issued a query to the arrival of its output's digest."""
+    """By Mixmark in the same process: from when LoadGen issued a query to the last yield of its feed."""
     valid: bool | None
     """Whether LoadGen calls the test valid. None if it has no figure."""
+    reason: str
+    """Why the test failed. Empty if it did not."""
     alone_per_s: float
     """The feeds per second of the route alone, with feeds that the worker's own loop makes."""
 
@@ -95,4 +101,5 @@ def _of(test: LoadGenTest, record: Record, reported: Reported | None) -> Iterato
     theirs, valid = (reported.figures, reported.valid) if reported else ({}, None)
     for name in ("rate",) if test.scenario == "Offline" else [f"p{each}" for each in PERCENTILES]:
         pair = theirs.get(name), ours.get(name)
-        yield Beside(record.route.suite, record.route.device, test.scenario, name, *pair, valid, test.per_s)
+        reason = record.error.message if record.error else ""
+        yield Beside(record.route.suite, record.route.device, test.scenario, name, *pair, valid, reason, test.per_s)

@@ -1,4 +1,4 @@
-"""A run under LoadGen: the real library drives real workers; a test that is cut off ends without one."""
+"""A run under LoadGen: the real library inside of real workers, and a fake one that issues three queries."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import importlib.util
 import json
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 
-from mixmark.harness.capabilities.loadgen.experiment import Queries, reported
-from mixmark.harness.capabilities.loadgen.figures import Beside, Reported, timed
+from mixmark.harness.capabilities.loadgen.experiment import reported
+from mixmark.harness.capabilities.loadgen.figures import PLACE, Beside, Reported, timed
+from mixmark.harness.capabilities.loadgen.loop import under_loadgen
+from mixmark.harness.contracts.errors import Unsupported
+from mixmark.harness.contracts.schema import Completions
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.measure.dispatch import Handed
 from mixmark.harness.record import store
-from mixmark.harness.resources import clock
+from mixmark.harness.worker.load_generator import FeedLog
+from mixmark.harness.worker.outputs import Outputs
 from tests.cli.shell import Shell
 from tests.measure.test_benchmark import BAND, run
 
@@ -32,6 +38,7 @@ def test_both_clocks_time_the_same_feeds_and_the_log_holds_their_digests(duo: Sh
     done = duo("run", *words)
     assert done.returncode == 0, done.stderr
     found = judge(store.open(duo.folder / "out"))
+    assert found.verdict.word != "invalid"
     tests = timed(found) or ()
     assert [(each.scenario, each.name) for each in tests] == [
         *(("SingleStream", name) for name in ("p50", "p90", "p99")),
@@ -45,6 +52,7 @@ def test_both_clocks_time_the_same_feeds_and_the_log_holds_their_digests(duo: Sh
         log = json.loads((duo.folder / "out/loadgen" / phase.name / "mlperf_log_accuracy.json").read_text())
         assert len(log) == phase.facts["queries"] and {len(entry["data"]) for entry in log} == {32}
         assert len({entry["qsl_idx"] for entry in log}) == len(log)
+        assert PLACE in (duo.folder / "out/loadgen" / phase.name / "README.txt").read_text()
     assert len(audits) == 3 and all(audits)
     assert "Timed by LoadGen: not MLPerf results" in done.stdout
 
@@ -58,47 +66,73 @@ def test_without_the_package_a_run_is_refused(duo: Shell, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The samples that LoadGen got a response for, with the bytes of the responses."""
+    """The samples that LoadGen got a response for, with the bytes of the responses. It issues three."""
     got: list[tuple[int, int]] = []
-    fake: Any = SimpleNamespace(QuerySampleResponse=lambda sample, address, size: (sample, size))
-    fake.QuerySamplesComplete = got.extend
+    all_answered = threading.Event()
+
+    def complete(responses: list[tuple[int, int]]) -> None:
+        got.extend(responses)
+        if len(got) == 3:
+            all_answered.set()
+
+    def start(issue: Any, *_: object) -> None:
+        for sample in (3, 4, 5):
+            issue([SimpleNamespace(id=sample)])
+        all_answered.wait(10)
+
+    fake: Any = MagicMock(ConstructSUT=lambda issue, flush: issue, StartTestWithLogSettings=start)
+    fake.QuerySampleResponse = lambda sample, address, size: (sample, size)
+    fake.QuerySamplesComplete = complete
     monkeypatch.setitem(sys.modules, "mlperf_loadgen", fake)
     return got
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_test_that_is_cut_off_is_answered_so_that_loadgen_returns(
-    answered: list[tuple[int, int]], whole: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def under(runner: Any, scenario: str, threads: int, outputs: Outputs) -> Completions:
+    def feed(serial: int, previous: bytes) -> dict[str, Any]:
+        return {"x": np.full((1, 4), serial), "previous": previous}
+
+    return under_loadgen(
+        runner,
+        feed,
+        threads=threads,
+        new_log=lambda: FeedLog(1, outputs),
+        pool=ThreadPoolExecutor(threads),
+        scenario=scenario,
+        queries=3,
+        per_s=9.0,
+        folder="",
+    )
+
+
+@pytest.mark.parametrize(("scenario", "threads"), [("SingleStream", 2), ("Offline", 1), ("Server", 2)])
+def test_each_query_is_answered_with_the_digest_of_a_feed(
+    answered: list[tuple[int, int]], scenario: str, threads: int
 ) -> None:
-    """The first of two queries is answered with its digest; then the device answers the second too, or a signal ends
-    the window."""
-    route = SimpleNamespace(suite="low", tier="smoke")
-    phase: Any = SimpleNamespace(name="one", shares=[SimpleNamespace(route=route)])
-    loaded: Any = SimpleNamespace(mix_units={"low": 1.0}, placement=None, quanta={})
-    queries: Any = Queries(phase, tmp_path)
-    assert queries.source(None)(loaded) is queries
-    ended = threading.Event()
-    monkeypatch.setattr(queries, "_thread", threading.Thread(target=ended.wait, args=(10,)))
-    monkeypatch.setattr(clock, "now_ns", lambda: 7)
-    (tmp_path / "mlperf_log_detail.txt").write_text(LOG)
-    with suppress(KeyboardInterrupt), queries.window():
-        queries.begin(0)
-        queries._issue([SimpleNamespace(id=3), SimpleNamespace(id=4)])
-        first = queries.next("cpu:0", 8)
-        assert first == Handed("low", 7, 3) and queries.surplus(9) == 1
-        queries.committed(first, "ab" * 32)
-        queries.finished("cpu:0", first, 8, 9, 5)
-        if whole:
-            queries.committed(Handed("low", 7, 4), "cd" * 32)
-            ended.set()
-            queries._thread.join()
-        else:
-            monkeypatch.setattr(queries._thread, "join", ended.set)
-            raise KeyboardInterrupt
-    assert (len([*queries.found()]), queries.units) == (whole, {"low": 5})
-    if not whole:
-        queries._issue([SimpleNamespace(id=5)])  # LoadGen need not wait for what it still issues
-    assert answered == ([(3, 32), (4, 32)] if whole else [(3, 32), (4, 0), (5, 0)])
+    outputs, previous = Outputs(), []
+
+    def runner(feed: Any) -> Iterator[Any]:
+        previous.append(feed["previous"])
+        yield feed["x"]
+
+    done = under(runner, scenario, threads, outputs)
+    assert (len(done), sorted(answered)) == (3, [(3, 16), (4, 16), (5, 16)])
+    assert (
+        previous.count(b"") <= (1 if scenario == "SingleStream" else threads) and (done.due_ns <= done.issued_ns).all()
+    )
+
+
+@pytest.mark.parametrize(("scenario", "threads"), [("SingleStream", 1), ("Offline", 2)])
+def test_a_failure_ends_the_test_and_a_missing_library_is_unsupported(
+    answered: list[tuple[int, int]], scenario: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runner(feed: Any) -> Iterator[Any]:
+        raise RuntimeError("a string broke")
+
+    with pytest.raises(RuntimeError, match="a string broke"):
+        under(runner, scenario, threads, Outputs())
+    monkeypatch.setitem(sys.modules, "mlperf_loadgen", None)
+    with pytest.raises(Unsupported):
+        under(runner, scenario, threads, Outputs())
 
 
 TOLD = {"loadgen_version": "6", "result_validity": "VALID", "result_samples_per_second": 99.0}
@@ -110,4 +144,4 @@ def test_figures_are_those_of_the_detailed_log(tmp_path: Path) -> None:
     (tmp_path / "mlperf_log_detail.txt").write_text(LOG)
     found = {"p50": 50_000, "p90": 90_000, "p99": 99_000, "rate": 99}
     assert reported("one", tmp_path) == Reported(phase="one", version="6", valid=True, figures=found)
-    assert Beside("low", "cpu:0", "Server", "p90", 90_000, 60_000, True, 9).difference == pytest.approx(0.5)
+    assert Beside("low", "cpu:0", "Server", "p90", 90_000, 60_000, True, "", 9).difference == pytest.approx(0.5)
