@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -36,6 +40,15 @@ def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_ada
     assert [name for name, _ in accelerator.chosen(on, ["smoke"])] == ["smoke/torch", "smoke/inductor"]
     with pytest.raises(SystemExit, match="no adapter finds an accelerator"):
         accelerator.reached({**LISTING, "devices": LISTING["devices"][:1]}, None, tmp_path, "edge")
+
+
+def test_an_interrupted_call_interrupts_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, sent = Mock(pid=7, wait=Mock(side_effect=KeyboardInterrupt)), list[tuple[int, int]]()
+    monkeypatch.setattr(subprocess, "Popen", Mock(return_value=process))
+    monkeypatch.setattr(os, "killpg", lambda *signalled: sent.append(signalled))
+    with pytest.raises(KeyboardInterrupt):
+        accelerator.run(accelerator.Step("mix", ("mixmark",), 1), 1.0, tmp_path / "mix.txt")
+    assert sent == [(7, signal.SIGINT)]
 
 
 @pytest.mark.slow

@@ -251,7 +251,8 @@ class Steps:
 
 
 def run(step: Step, limit_s: float, prints: Path) -> int:
-    """Runs a step in a process group of its own. Returns its exit code, STOPPED if it took longer."""
+    """Runs a step in a process group of its own, which a Ctrl-C ends, too. Returns its exit code, STOPPED if it took
+    longer."""
     prints.parent.mkdir(parents=True, exist_ok=True)
     with prints.open("a") as file:
         try:
@@ -265,6 +266,9 @@ def run(step: Step, limit_s: float, prints: Path) -> int:
                 return code if number == signal.SIGINT else STOPPED
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, number)
+            except KeyboardInterrupt:
+                os.killpg(process.pid, signal.SIGINT)
+                raise
         process.wait()
         return STOPPED
 

@@ -94,10 +94,8 @@ class Placed(click.Command):
     """A command of a capability. section: where the help of `mixmark` lists it. publishes: whether it is what a
     reader does next with the result in a folder, which has a rank."""
 
-    def __init__(
-        self, *args: Any, section: str, publishes: Callable[[Path], bool] | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, section: str, publishes: Callable[[Path], bool] | None = None, **rest: Any) -> None:
+        super().__init__(*args, **rest)
         self.section, self.publishes = section, publishes
 
 
