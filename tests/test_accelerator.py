@@ -37,6 +37,8 @@ def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_ada
     Path(out).mkdir(parents=True)
     (Path(out) / "journal.jsonl").touch()
     assert mix.words[3:] == ("run", "--resume", out, "--adapter", "torch")
+    [(_, join)] = accelerator.chosen(on, ["join"])
+    assert {"--org", "--system", "--availability", "--form-factor", "--origin"} <= {*join.words}, "an entry needs all"
     assert [name for name, _ in accelerator.chosen(on, ["smoke"])] == ["smoke/torch", "smoke/inductor"]
     with pytest.raises(SystemExit, match="no adapter finds an accelerator"):
         accelerator.reached({**LISTING, "devices": LISTING["devices"][:1]}, None, tmp_path, "edge")

@@ -153,10 +153,9 @@ def mix(name: str, on: Reached) -> Named:
 
 def join(on: Reached) -> Named:
     made = [on.out(mix, "run") for mix in MIXES]
-    yield (
-        "entry",
-        mixmark("submit", *made, "--org", "rehearsal", "--system", "this machine", "--out", on.out("join", "entries")),
-    )
+    who = ("--org", "rehearsal", "--system", "this machine", "--availability", "research")
+    what = ("--form-factor", "other", "--origin", "not declared", "--out", on.out("join", "entries"))
+    yield "entry", mixmark("submit", *made, *who, *what)
 
 
 def suites(on: Reached) -> Named:
