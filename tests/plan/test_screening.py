@@ -404,6 +404,10 @@ def test_devices_are_equal_by_their_facts() -> None:
     for other in others:
         unlike = tuple(each.model_copy(update=other) if each.id == "npu:2" else each for each in DEVICES)
         assert set(equals(run.model_copy(update={"devices": unlike}))) == {"npu:0", "npu:1"}, other
-    cards = tuple({"id": id, "driver": "2" if id == "npu:2" else "1"} for id in NAMES)
-    newer = run.model_copy(update={"system": run.system.model_copy(update={"accelerators": cards})})
-    assert set(equals(newer)) == {"npu:0", "npu:1"}
+    newer = tuple({"id": id, "driver": "2" if id == "npu:2" else "1"} for id in NAMES)
+    old, new = (run.system.model_copy(update={"accelerators": cards}) for cards in (run.system.accelerators, newer))
+    assert set(equals(run.model_copy(update={"system": new}))) == {"npu:0", "npu:1"}
+    far = tuple(each.model_copy(update={"id": f"host{n}/{each.id}"}) for n in (1, 2) for each in DEVICES[1:3])
+    for system, like in ((old, 4), (new, 3), (old.model_copy(update={"kernel": "7"}), 2)):
+        both = tuple(schema.Hosts(names=(f"host{n}",), system=own) for n, own in ((1, old), (2, system)))
+        assert len(equals(run.model_copy(update={"devices": far, "hosts": both}))["host1/npu:1"]) == like
