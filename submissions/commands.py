@@ -159,7 +159,8 @@ def check(
     broken = sum(bool(verdict.problems) for verdict in verdicts)
     if as_json:
         rejected = sum(verdict.entry is None for verdict in verdicts)
-        print_json({"entries": [_as_json(verdict) for verdict in verdicts], "rejected": rejected})
+        entries = [{"valid": not verdict.problems, **verdict.model_dump(mode="json")} for verdict in verdicts]
+        print_json({"entries": entries, "rejected": rejected})
     else:
         for verdict in verdicts:
             _print_verdict(verdict, markdown)
@@ -230,7 +231,3 @@ def _print_verdict(verdict: EntryVerdict, markdown: bool) -> None:
     from mixmark.submissions import verdict as shown
 
     click.echo((document.markdown if markdown else document.console)(shown.document(verdict)))
-
-
-def _as_json(verdict: EntryVerdict) -> dict[str, object]:
-    return {"valid": not verdict.problems, **verdict.model_dump(mode="json")}

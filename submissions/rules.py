@@ -14,7 +14,6 @@ from itertools import combinations
 from typing import Any
 
 from mixmark.harness.contracts.numbers import counted
-from mixmark.harness.contracts.schema import Device, Environment
 from mixmark.harness.contracts.text import plain
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.statistics.timestamps import Floats, copies
@@ -85,7 +84,11 @@ def layout(submission: Submission) -> Breaches:
 
 def schema(submission: Submission) -> Breaches:
     """The declaration and the manifest hold valid facts of this version, written as Mixmark writes them."""
-    yield from submission.errors.items()
+    for name, document in ((DECLARATION, "declaration"), (MANIFEST, "manifest")):
+        try:
+            getattr(submission, document)
+        except ValueError as error:
+            yield name, str(error)
 
 
 def manifest(submission: Submission) -> Breaches:
@@ -306,16 +309,9 @@ def _utc(text: str) -> datetime.datetime:
 
 def _identity(contribution: Contribution) -> object:
     """The facts that all results of one machine share. The free memory of a device is not one of them."""
-
-    def lasting(device: Device) -> tuple[object, ...]:
-        return device.id, device.kind, device.name, device.parts
-
-    def software(environment: Environment) -> tuple[object, ...]:
-        return environment.origin, environment.python, environment.packages, environment.vendor
-
     header, machine = contribution.header, contribution.header.machine
     return (
         *(machine.cpu_model, machine.cpu_cores, machine.cpu_threads, machine.cpu_quota, machine.kernel),
-        [*map(lasting, header.devices)],
-        {adapter: software(environment) for adapter, environment in header.environments.items()},
+        [(device.id, device.kind, device.name, device.parts) for device in header.devices],
+        {name: (own.origin, own.python, own.packages, own.vendor) for name, own in header.environments.items()},
     )

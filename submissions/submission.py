@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.contracts.schema import Fact, Result
+from mixmark.harness.contracts.schema import Result
 from mixmark.harness.contracts.text import Reason
 from mixmark.harness.machine.suite_claims import judge_stored
 from mixmark.harness.record import store
@@ -90,33 +90,17 @@ class Submission:
         return _tree(self.folder)
 
     @cached_property
-    def _documents(self) -> tuple[dict[str, Any], dict[str, str]]:
-        facts: dict[str, Any] = {}
-        errors: dict[str, str] = {}
-        kinds: dict[str, type[Fact]] = {DECLARATION: Declaration, MANIFEST: Manifest}
-        for name, kind in kinds.items():
-            try:
-                facts[name] = files.read(kind, regular(self.folder / name, files.MAX_DOCUMENT_BYTES))
-            except ValueError as error:
-                errors[name] = str(error)
-        return facts, errors
-
-    @property
-    def errors(self) -> dict[str, str]:
-        """Why a document is not valid, by its name."""
-        return self._documents[1]
-
-    @property
     def declaration(self) -> Declaration:
-        """The declaration, if it is valid."""
-        declaration: Declaration = self._documents[0][DECLARATION]
-        return declaration
+        """Raises ValueError if it is not valid."""
+        return self._read(DECLARATION, Declaration)
 
-    @property
+    @cached_property
     def manifest(self) -> Manifest:
-        """The manifest, if it is valid."""
-        manifest: Manifest = self._documents[0][MANIFEST]
-        return manifest
+        """Raises ValueError if it is not valid."""
+        return self._read(MANIFEST, Manifest)
+
+    def _read(self, name: str, kind: type[files.AFact]) -> files.AFact:
+        return files.read(kind, regular(self.folder / name, files.MAX_DOCUMENT_BYTES))
 
     @cached_property
     def signed(self) -> Signed | ValueError:

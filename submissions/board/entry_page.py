@@ -144,7 +144,7 @@ def _headline(entry: Entry) -> Iterator[tuple[str, str, str]]:
         yield "MX, mixes per kWh", f"{figures.number(entry.mixes_per_kwh)} mix/kWh", remark
     yield "TX, mixes per hour", f"{figures.number(entry.mixes_per_hour)} mix/h", figures.within(entry.mixes_per_hour)
     if entry.watts:
-        yield "Power", row.watts(entry), f"mean of {_count(len(entry.runs), 'run')}, idle included"
+        yield "Power", row.watts(entry), f"mean of {figures.counted(len(entry.runs), 'run')}, idle included"
 
 
 def _runs(entry: Entry) -> Table:
@@ -183,7 +183,7 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     machine = entry.machine
     yield from ((hosts.label(group).capitalize(), hosts.described(group.system)) for group in machine.hosts)
     for device in machine.devices:
-        memory = f", {_gib(device.memory_bytes)}" if device.memory_bytes else ""
+        memory = f", {figures.gibibytes(device.memory_bytes)}" if device.memory_bytes else ""
         yield f"Device {device.id}", f"{device.kind}: {device.name or figures.UNKNOWN}{memory}"
     for adapter, environment in machine.environments.items():
         versions = {**environment.packages, **environment.vendor}
@@ -193,8 +193,8 @@ def _machine(entry: Entry) -> Iterator[tuple[str, str]]:
     yield "Mixmark", entry.mixmark
     yield (
         "Runs",
-        f"{_count(len(entry.runs), 'mixed run')} of {entry.started} begun, "
-        f"{_count(entry.begun, 'window')} begun in all, resumed {_count(entry.resumed, 'time')}, "
+        f"{figures.counted(len(entry.runs), 'mixed run')} of {entry.started} begun, "
+        f"{figures.counted(entry.begun, 'window')} begun in all, resumed {figures.counted(entry.resumed, 'time')}, "
         f"from {entry.began_utc} to {entry.ended_utc}",
     )
     signed = {"none": "no", "not verified": "yes, not verified by this board", "good": f"by {entry.signed.signer}"}
@@ -218,11 +218,3 @@ def _declared(entry: Entry) -> Iterator[tuple[str, str]]:
     for line in declared.notes.split("\n"):
         if line:
             yield "Notes", line
-
-
-def _count(count: int | None, what: str) -> str:
-    return f"unknown {figures.plural(what)}" if count is None else figures.counted(count, what)
-
-
-def _gib(size_bytes: int | None) -> str:
-    return "not disclosed" if size_bytes is None else figures.gibibytes(size_bytes)

@@ -42,24 +42,19 @@ PAGES.filters["name"] = figures.name
 def as_json(site: Website, boards: Sequence[Board], entries: Sequence[Entry]) -> str:
     """Everything that the pages show, with all digits."""
     entered = {suite for entry in entries for suite in entry.suites}
-    return _dumped(
-        {
-            "schema_version": SCHEMA,
-            "title": site.title,
-            "url": site.url,
-            "as_of": site.today.isoformat(),
-            "suites": {name: site.versions[name] for name in sorted(entered & site.versions.keys())},
-            "boards": [_board(board) for board in boards],
-            "contact": site.contact,
-            "licence": site.licence,
-            "entries": [_entry(entry, site, entries) for entry in entries if not entry.replaced],
-            "replaced": [_entry(entry, site, entries) for entry in entries if entry.replaced],
-        }
-    )
-
-
-def _dumped(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n"
+    shown = {
+        "schema_version": SCHEMA,
+        "title": site.title,
+        "url": site.url,
+        "as_of": site.today.isoformat(),
+        "suites": {name: site.versions[name] for name in sorted(entered & site.versions.keys())},
+        "boards": [_board(board) for board in boards],
+        "contact": site.contact,
+        "licence": site.licence,
+        "entries": [_entry(entry, site, entries) for entry in entries if not entry.replaced],
+        "replaced": [_entry(entry, site, entries) for entry in entries if entry.replaced],
+    }
+    return json.dumps(shown, allow_nan=False, separators=(",", ":")) + "\n"
 
 
 def _board(board: Board) -> dict[str, Any]:

@@ -108,11 +108,6 @@ def watts(entry: Entry) -> str:
     return figures.prefixed(entry.watts, "W")
 
 
-def price(entry: Entry) -> str:
-    """12,300 EUR. Empty if no price is declared."""
-    return str(entry.declaration.price or "")
-
-
 def price_per_mix(entry: Entry) -> Decimal | None:
     """The declared price for each mix per hour. None if no price is declared."""
     declared = entry.declaration.price
@@ -178,11 +173,6 @@ def kinds(entry: Entry) -> list[str]:
 def measured(entry: Entry) -> str:
     """The day of the last result: 2026-11-22."""
     return rank.moment(entry).date().isoformat()
-
-
-def versions(entry: Entry) -> str:
-    """Mixmark 0.1.0; llm version 1, dlrm version 1."""
-    return f"Mixmark {figures.name(entry.mixmark)}; {suite_versions(entry)}"
 
 
 def suite_versions(entry: Entry) -> str:

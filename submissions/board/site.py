@@ -139,7 +139,7 @@ def _board(site: Website, boards: Sequence[Board], board: Board | None, root: st
         "suites": suites,
         "priced": any(place.entry.declaration.price for place in board.ranked),
         "mix": summary.work(mix, site.unit_words) if mix else "",
-        "switches": list(_switches(boards, key, root)),
+        "boards": [(each.key.title, root + row.board_page(each.key), each is board) for each in boards],
         "unit": row.UNITS[metric],
         "other": row.UNITS[other],
         "axis": axis,
@@ -160,42 +160,6 @@ def _lead(board: Board) -> str:
         None: "in an hour",
     }[key.boundary]
     return f"How much AI work a whole machine does {what}: {counted}."
-
-
-def _switches(boards: Sequence[Board], key: Key, root: str) -> Iterator[tuple[str, list[tuple[str, str, bool]]]]:
-    """(label, options) of each aspect that differs between boards; an option leads to the nearest board with it."""
-    aspects = [_aspects(board.key) for board in boards]
-    current = _aspects(key)
-    for label, order in ORDERS.items():
-        order = order or tuple(mixes.frozen())
-        words = {words[label] for words in aspects}
-        options = []
-        for word in sorted(words, key=lambda word: (order.index(word) if word in order else len(order), word)):
-            near = max(
-                (board for board, words in zip(boards, aspects, strict=True) if words[label] == word),
-                key=lambda board: len(_aspects(board.key).items() & current.items()),
-            )
-            options.append((word, root + row.board_page(near.key), word == current[label]))
-        yield label, options
-
-
-ORDERS: Mapping[str, tuple[str, ...]] = {
-    "Mix": (),
-    "Score": ("MX wall", "MX node", "MX devices", "TX"),
-    "Weights": ("16 bit", "8 bit", "4 bit"),
-    "Division": ("closed", "open"),
-}
-"""The order of the options of each switch. Mixes are in the order of their publication."""
-
-
-def _aspects(key: Key) -> dict[str, str]:
-    """The option of each switch on the board of this key."""
-    return {
-        "Mix": key.mix,
-        "Score": f"MX {key.boundary}" if key.boundary else "TX",
-        "Weights": f"{key.weight_class} bit",
-        "Division": key.division,
-    }
 
 
 def _suites(board: Board) -> list[tuple[str, str]]:
@@ -225,7 +189,7 @@ def _line(site: Website, key: Key, place: Place, axis: PixelAxis, suites: Sequen
         "half": figures.within(figure),
         "other": figures.number(other) if other else figures.UNKNOWN,
         "watts": row.watts(entry),
-        "price": row.price(entry) or figures.UNKNOWN,
+        "price": str(price or figures.UNKNOWN),
         "worth": row.worth(entry),
         "rates": [(row.rate(solo), solo.speed if solo else "") for solo in solos],
         "order": {

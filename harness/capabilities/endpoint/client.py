@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import socket
 import ssl
 import statistics
 import time
@@ -221,24 +220,12 @@ class Client:
         return self.clean(error.get("message", error) if isinstance(error, dict) else error)
 
     def _explained(self, error: BaseException, patience_s: float) -> MixmarkError:
-        host = self.address.host
         while causes := [each for each in (error.__cause__, *error.args) if isinstance(each, BaseException)]:
             error = causes[0]  # httpx2 wraps the error of the socket
-        match error:
-            case TimeoutError():
-                return MixmarkError(f"{host} sent nothing for {patience_s:g} s")
-            case ssl.SSLCertVerificationError():
-                return MixmarkError(f"the certificate of {host} is not trusted: {error.verify_message}")
-            case ssl.SSLError():
-                return MixmarkError(f"TLS with {host} failed: {error.reason}", "use http:// if it has no TLS")
-            case socket.gaierror():
-                return MixmarkError(f"there is no host {host}", "correct url")
-            case ConnectionRefusedError():
-                message = f"nothing listens at {host}, port {self.address.port}"
-                return MixmarkError(message, "start the server, or correct url")
-        if "RemoteProtocol" in type(error).__name__:
-            return MixmarkError(f"{host} broke HTTP, or closed the connection before the end of its reply")
-        return MixmarkError(f"the connection to {host} failed: {type(error).__name__}")
+        if isinstance(error, TimeoutError):
+            return MixmarkError(f"{self.address.host} sent nothing for {patience_s:g} s")
+        hint = "start the server, or correct url"
+        return MixmarkError(f"the connection to {self.address.host} failed: {self.clean(error)}", hint)
 
 
 def _page(reply: Response) -> bytes:

@@ -262,7 +262,7 @@ class AdapterTrials:
                 broken_off = worker.call(AdapterCalls.break_off, self.timeout_s)(key=share.key, seed=number)
                 idle_cores = _cores((worker.pid, *prepared.processes)) if number == SESSIONS else 0.0
                 worker.call(AdapterCalls.close, self.timeout_s)()
-                memory_bytes.append(_own_bytes(worker.pid))
+                memory_bytes.append(worker.memory_bytes())
         return Sessions(share, weights_bytes, tuple(memory_bytes), broken_off.closing_ns, idle_cores)
 
     def _prepared(self, worker: Worker, share: schema.Share) -> Prepared:
@@ -388,15 +388,6 @@ def _cpu_s(pids: Sequence[int]) -> float:
         with suppress(*UNKNOWN):
             total_s += sum(process.cpu_times()[:2])  # of the user and of the system
     return total_s
-
-
-def _own_bytes(pid: int) -> int:
-    """The memory of a process and its children that they share with no other process."""
-    total = 0
-    for process in _family([pid]):
-        with suppress(*UNKNOWN):
-            total += process.memory_full_info().uss
-    return total
 
 
 def _kind(device: schema.Device) -> tuple[str, str, int | None]:

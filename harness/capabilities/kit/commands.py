@@ -100,9 +100,9 @@ def check_adapter(
 
 def _recorded(report: Report, result: Result | None, redactor: Any) -> str:
     """The recording of a first contact as JSON, without private texts."""
-    from mixmark.harness.capabilities.kit import first_contact
+    from mixmark.harness.capabilities.kit.report import recording
 
-    recorded = first_contact.recording(report, result and redactor.result(result))
+    recorded = recording(report, result and redactor.result(result))
     content = redactor.content(recorded.model_dump(mode="json"))
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 

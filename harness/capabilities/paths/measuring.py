@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Container, Iterable, Iterator
 from contextlib import closing, contextmanager
 from math import inf
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -45,20 +45,6 @@ power is in no joules per byte."""
 DUTY_NS = 4_500_000_000  # a meter at 10 Hz updates 45 times in a window; five windows give the 200 that are needed
 PAUSE_S = 0.01
 HELD = 5  # memories of a copy's size: source, destination, and the parent's three
-
-
-class Copies(Protocol):
-    """A path of a plugin, as the parent sees it."""
-
-    def open(self, path: str, size_bytes: int, blocks: int) -> None: ...
-
-    def put(self, data: Bytes) -> None: ...
-
-    def poison(self, byte: int) -> None: ...
-
-    def copy(self, times: int, word_at: int) -> int: ...
-
-    def take(self) -> Bytes: ...
 
 
 class Data:
@@ -126,7 +112,7 @@ def _of_plugin(
             yield metering
 
 
-def measured(path: DataPath, copies: Copies, data: Data, largest_bytes: int) -> PathRecord:
+def measured(path: DataPath, copies: PathProcess, data: Data, largest_bytes: int) -> PathRecord:
     """Measures a path, the smallest size first. It ends at the first failure or wrong copy.
 
     largest_bytes: sizes above do not fit into memory.
@@ -154,7 +140,7 @@ def _noted() -> Iterator[dict[str, Any]]:
 
 
 def _metered(
-    record: PathRecord, copies: Copies, data: Data, meters: Meters, name: str
+    record: PathRecord, copies: PathProcess, data: Data, meters: Meters, name: str
 ) -> tuple[PathRecord, Metering | None]:
     """Copies the largest measured size at each of DUTIES while the meters are read. name: of the metering."""
     size = record.samples[-1].size_bytes
@@ -175,7 +161,7 @@ def _metered(
     return record.model_copy(update={"duty": windows, "metering": name}), metering
 
 
-def duty_windows(copies: Copies, size: int) -> Iterator[DutyWindow]:
+def duty_windows(copies: PathProcess, size: int) -> Iterator[DutyWindow]:
     """Copies of an open path, in a window for each of DUTIES."""
     for part in DUTIES:
         begin_ns = now_ns = clock.now_ns()
@@ -191,7 +177,7 @@ def duty_windows(copies: Copies, size: int) -> Iterator[DutyWindow]:
         yield DutyWindow(begin_ns=begin_ns, end_ns=now_ns, copied_bytes=copied_bytes)
 
 
-def _of_size(path: str, size: int, copies: Copies, data: Data, most_bytes: int) -> list[CopySample]:
+def _of_size(path: str, size: int, copies: PathProcess, data: Data, most_bytes: int) -> list[CopySample]:
     """The samples of a size. Raises Faulty, and MixmarkError if the plugin fails."""
     times, least_ns = 1, inf
     while True:
@@ -218,13 +204,13 @@ def _of_size(path: str, size: int, copies: Copies, data: Data, most_bytes: int) 
             return found
 
 
-def _timed(size: int, times: int, copies: Copies, at: int) -> tuple[CopySample, int]:
+def _timed(size: int, times: int, copies: PathProcess, at: int) -> tuple[CopySample, int]:
     begin_ns = clock.now_ns()
     word = copies.copy(times, at)
     return CopySample(size_bytes=size, copies=times, ns=clock.now_ns() - begin_ns), word
 
 
-def _fault(size: int, sent: Bytes, taken: Bytes, copies: Copies, at: int) -> CopyFault:
+def _fault(size: int, sent: Bytes, taken: Bytes, copies: PathProcess, at: int) -> CopyFault:
     """What is wrong with the first wrong copy of a call. size: of a copy. at: the offset of the word that the reply
     carried."""
     is_wrong = not np.array_equal(taken, sent)

@@ -24,6 +24,7 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import Sample
 from mixmark.harness.contracts.schema import Absent, Device, Domain
 from mixmark.harness.meters.common import absent, all_ids, domain_of, host_ids, read_integer
+from mixmark.harness.resources.files import integer, line
 
 ROOT = Path("/")
 SOURCE = "Linux hwmon; docs.kernel.org/hwmon/sysfs-interface.html"
@@ -153,7 +154,7 @@ def _power_meters(sensors: Sequence[Sensor], everything: tuple[str, ...]) -> Ite
     meters = [each for each in sensors if each.chip == "power_meter" and not OF_GRACE.fullmatch(each.label)]
     for meter in meters:
         folder = meter.file.parent
-        if _text(folder / f"{meter.channel}_is_battery") == "1":
+        if integer(folder / f"{meter.channel}_is_battery") == 1:
             yield meter, _unknown(meter, "it meters a battery")
         elif len(meters) > 1 or any((folder / "measures").glob("*")):
             yield meter, _unknown(meter, "it meters a part of the machine")
@@ -181,21 +182,14 @@ def _unknown(sensor: Sensor, why: str) -> Absent:
 def _sensors(folder: Path) -> Iterator[Sensor]:
     """All channels. ACPI meters keep their files in the subfolder `device`."""
     for chip in sorted(folder.glob("hwmon*")):
-        name = _text(chip / "name") or _text(chip / "device/name")
+        name = line(chip / "name") or line(chip / "device/name") or ""
         found: dict[str, Path] = {}
         for file in sorted((*chip.glob("*"), *chip.glob("device/*")), key=lambda file: file.name):
             if match := FILE.fullmatch(file.name):
                 found.setdefault(f"{match[1]}{match[2]}", file)  # `average` sorts before `input`
         for channel, file in found.items():
             stem = file.parent / channel
-            label = _text(Path(f"{stem}_label")) or _text(Path(f"{stem}_oem_info"))
-            interval_ms = _text(Path(f"{stem}_average_interval"))
-            averaging_ns = int(interval_ms) * MS if interval_ms.isdecimal() and file.name.endswith("average") else None
+            label = line(Path(f"{stem}_label")) or line(Path(f"{stem}_oem_info")) or ""
+            interval_ms = integer(Path(f"{stem}_average_interval")) if file.name.endswith("average") else None
+            averaging_ns = None if interval_ms is None else interval_ms * MS
             yield Sensor(chip.name, name, file, channel, label, averaging_ns)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -1,9 +1,8 @@
-"""The process of a policy: its calls, the class that serves them, and the parent's side."""
+"""The process of a policy: the class that serves its calls, and the parent's side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from mixmark.harness.capabilities.serving.contract import DeviceLoad, Policy, Request
 from mixmark.harness.capabilities.serving.policies import Seconds
@@ -16,22 +15,8 @@ from mixmark.harness.worker.services import plugin_of
 CHOOSING_S = 5.0  # a decision of a policy takes well below a millisecond
 
 
-class PolicyCalls(Protocol):
-    def load(self) -> None:
-        """Loads the class."""
-
-    def construct(self, *, seconds: dict[str, dict[str, float]], plan: dict[str, dict[str, float]]) -> None:
-        """Constructs the policy of a phase."""
-
-    def choose(
-        self, *, arrived: tuple[Request, ...], gone: tuple[int, ...], devices: tuple[DeviceLoad, ...], now_ns: int
-    ) -> tuple[int, str] | None:
-        """The number of a waiting request and a device. arrived, gone: the requests that wait since the last call, and
-        the numbers of those that no longer wait."""
-
-
-class PolicyService(PolicyCalls):
-    """A policy, and the requests that wait."""
+class PolicyService:
+    """A policy, and the requests that wait. Its methods are the calls."""
 
     policy: Policy
 
@@ -39,15 +24,18 @@ class PolicyService(PolicyCalls):
         self._class = plugin_of(setup).load()
 
     def load(self) -> None:
-        pass
+        """The class is loaded by now."""
 
     def construct(self, *, seconds: dict[str, dict[str, float]], plan: dict[str, dict[str, float]]) -> None:
+        """Constructs the policy of a phase."""
         self.policy = self._class(seconds, plan)
         self._waiting: dict[int, Request] = {}
 
     def choose(
         self, *, arrived: tuple[Request, ...], gone: tuple[int, ...], devices: tuple[DeviceLoad, ...], now_ns: int
     ) -> tuple[int, str] | None:
+        """The number of a waiting request and a device. arrived, gone: the requests that wait since the last call, and
+        the numbers of those that no longer wait."""
         for number in gone:
             del self._waiting[number]
         for request in arrived:
@@ -67,11 +55,11 @@ class PolicyProcess(PluginProcess):
 
     def __init__(self, plugin: Plugin) -> None:
         super().__init__(plugin)
-        self.load(PolicyCalls.load)
+        self.load(PolicyService.load)
 
     def __call__(self, seconds: Seconds, plan: Seconds) -> PolicyProcess:
         tables = ({suite: dict(row) for suite, row in table.items()} for table in (seconds, plan))
-        self.call(PolicyCalls.construct, LOADING_S, seconds=next(tables), plan=next(tables))
+        self.call(PolicyService.construct, LOADING_S, seconds=next(tables), plan=next(tables))
         self._waiting: Mapping[int, Request] = {}
         """The requests that wait as far as the process knows, by number."""
         return self
@@ -83,7 +71,7 @@ class PolicyProcess(PluginProcess):
         arrived = tuple(request for number, request in self._waiting.items() if number not in known)
         gone = tuple(number for number in known if number not in self._waiting)
         choice = self.call(
-            PolicyCalls.choose, CHOOSING_S, arrived=arrived, gone=gone, devices=tuple(devices), now_ns=now_ns
+            PolicyService.choose, CHOOSING_S, arrived=arrived, gone=gone, devices=tuple(devices), now_ns=now_ns
         )
         if choice is None:
             return None
@@ -99,4 +87,4 @@ def policy_of(plugin: Plugin) -> Callable[[Seconds, Seconds], Policy]:
     return made
 
 
-KIND = PluginKind(("choose",), (PolicyCalls, PolicyService))
+KIND = PluginKind(("choose",), (PolicyService, PolicyService))

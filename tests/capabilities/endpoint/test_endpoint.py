@@ -223,7 +223,7 @@ def alive(request: Request) -> None:
 
 
 BAD: dict[str, tuple[Callable[[Request], None], type[Exception], str]] = {
-    "closes in mid-stream": (cut, MixmarkError, "before the end"),
+    "closes in mid-stream": (cut, MixmarkError, "closed connection"),
     "is silent": (silent, MixmarkError, "sent nothing for 0.2 s"),
     "only keeps the connection alive": (alive, MixmarkError, "sent nothing for 0.2 s"),
     "no JSON": (raw(b"data: {'tokens'\n\n"), MixmarkError, "is not JSON"),
@@ -307,11 +307,11 @@ def test_an_unreachable_endpoint_is_reported_with_a_hint(monkeypatch: pytest.Mon
         port = deaf.getsockname()[1]
         with pytest.raises(MixmarkError, match=r"sent nothing for 0\.2 s"):
             list(adapter(f"http://127.0.0.1:{port}").discover())
-    with pytest.raises(MixmarkError, match=f"nothing listens at 127.0.0.1, port {port}") as caught:
+    with pytest.raises(MixmarkError, match=r"connection to 127\.0\.0\.1 failed: .*refused") as caught:
         list(adapter(f"http://127.0.0.1:{port}").discover())
     assert "start the server" in caught.value.hint
     with serving(servers.llamacpp) as (server, url):
-        with pytest.raises(MixmarkError, match=r"TLS with 127\.0\.0\.1 failed"):
+        with pytest.raises(MixmarkError, match=r"connection to 127\.0\.0\.1 failed: .*SSL"):
             list(adapter(url.replace("http", "https")).discover())
         server.models = ("small", "large")
         with pytest.raises(PluginError, match="model edge") as caught:
@@ -331,7 +331,7 @@ def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     out = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(file), "-out", "-")
     done = subprocess.run([*made, *out], capture_output=True, check=True)
     file.write_bytes(file.read_bytes() + done.stdout)
-    refused = pytest.raises(MixmarkError, match=r"certificate of .* is not trusted: self-signed")
+    refused = pytest.raises(MixmarkError, match=r"certificate verify failed: self-signed")
     with serving(servers.llamacpp, certificate=str(file)) as (_, url), refused:
         list(adapter(url).discover())
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from mixmark.harness.capabilities.kit import adapter
 from mixmark.harness.capabilities.kit.adapter_trials import AdapterTrials
-from mixmark.harness.capabilities.kit.first_contact import FirstContact
-from mixmark.harness.capabilities.kit.report import CheckResult, apply
+from mixmark.harness.capabilities.kit.report import CheckResult, FirstContact, apply
 from mixmark.harness.contracts.schema import Completions, Device, Result
 
 REPLAYED = (

@@ -21,8 +21,7 @@ from mixmark import Array, Feed, Graph, Session, Spec, Use
 from mixmark.harness.capabilities.kit import adapter, check_adapter, check_meter, meter, suite
 from mixmark.harness.capabilities.kit.adapter import CHECKS
 from mixmark.harness.capabilities.kit.adapter_trials import AdapterTrials
-from mixmark.harness.capabilities.kit.first_contact import FirstContact
-from mixmark.harness.capabilities.kit.report import CheckFailed, NotChecked, Report, apply
+from mixmark.harness.capabilities.kit.report import CheckFailed, FirstContact, NotChecked, Report, apply
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.schema import Result
 from mixmark.harness.machine import setup

@@ -11,6 +11,7 @@ from mixmark.harness.capabilities.paths.contract import Copy, DataPath
 from mixmark.harness.capabilities.paths.facts import PathRecord
 from mixmark.harness.capabilities.paths.host_paths import HostCopy
 from mixmark.harness.capabilities.paths.measuring import Bytes
+from mixmark.harness.capabilities.paths.process import PathProcess
 from mixmark.harness.contracts.device_ids import on
 from mixmark.harness.contracts.protocols import Array
 from mixmark.harness.contracts.schema import Absent, Found, Result
@@ -32,7 +33,7 @@ def on_host(host: str, record: PathRecord) -> PathRecord:
     return record.model_copy(update={"path": record.path.model_copy(update=names)})
 
 
-class Known:
+class Known(PathProcess):
     """A path of known latency and bandwidth, as the parent sees it. Each call takes `call_ns`."""
 
     def __init__(self, latency_ns: float, ns_per_byte: float, call_ns: int = 100_000) -> None:

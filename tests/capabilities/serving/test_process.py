@@ -14,7 +14,7 @@ import pytest
 from mixmark.harness.capabilities.serving import process
 from mixmark.harness.capabilities.serving.attendant import OfPolicy
 from mixmark.harness.capabilities.serving.contract import BY_PLAN, DeviceLoad, Request
-from mixmark.harness.capabilities.serving.process import PolicyCalls, PolicyProcess, policy_of
+from mixmark.harness.capabilities.serving.process import PolicyProcess, PolicyService, policy_of
 from mixmark.harness.contracts.errors import MixmarkError
 from mixmark.harness.measure.audit import Auditor
 from mixmark.harness.plugins import registry
@@ -38,10 +38,10 @@ def arrived(number: int) -> Request:
 
 
 def test_a_call_and_its_reply_are_the_same_after_their_lines() -> None:
-    line = calls.write_call(PolicyCalls.choose, **CHOICE)
-    assert calls.read(line, PolicyCalls) == calls.Call(PolicyCalls.choose, CHOICE)
-    reply = calls.read(calls.write_reply(PolicyCalls.choose, (7, "cpu:0")), PolicyCalls)
-    assert isinstance(reply, calls.Reply) and reply.of(PolicyCalls.choose) == (7, "cpu:0")
+    line = calls.write_call(PolicyService.choose, **CHOICE)
+    assert calls.read(line, PolicyService) == calls.Call(PolicyService.choose, CHOICE)
+    reply = calls.read(calls.write_reply(PolicyService.choose, (7, "cpu:0")), PolicyService)
+    assert isinstance(reply, calls.Reply) and reply.of(PolicyService.choose) == (7, "cpu:0")
 
 
 def test_a_policy_cannot_replace_the_comparison_of_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
