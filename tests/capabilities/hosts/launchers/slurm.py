@@ -28,12 +28,8 @@ SlurmdPidFile={folder}/%n.pid
 SlurmdSpoolDir={folder}/%n
 PluginDir={plugins}
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SwitchType=switch/none
-MpiDefault=none
 SelectType=select/linear
 KillWait=2
-ReturnToService=2
 NodeName=node[1-{nodes}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}]
 PartitionName=all Nodes=ALL Default=YES State=UP
 """

@@ -19,6 +19,7 @@ import pytest
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.record import store
+from tests.capabilities.hosts.launchers import end_soon, lives
 from tests.capabilities.hosts.launchers.conftest import Way
 from tests.capabilities.hosts.launchers.slurm import NODES, allocated
 from tests.cli.shell import ROOT, Shell
@@ -87,8 +88,12 @@ def processes(folder: Path) -> Iterator[psutil.Process]:
     """All processes whose environment names the folder: the leading one, the launcher's, and agents with workers."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if str(folder) in process.environ().get("PYTHONPATH", "") and lives(process):
+            if str(folder) in process.environ().get("PYTHONPATH", ""):
                 yield process
+
+
+def all_end(folder: Path) -> bool:
+    return end_soon([each.pid for each in processes(folder)])
 
 
 def begun(shell: Shell, *words: str) -> subprocess.Popen[str]:
@@ -102,16 +107,7 @@ def begun(shell: Shell, *words: str) -> subprocess.Popen[str]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(1)
-    assert leader.poll() is None, leader.communicate()
     return leader
-
-
-def ended(folder: Path) -> bool:
-    """Whether nothing of a run is left within a minute."""
-    deadline = time.monotonic() + 60
-    while (left := [*processes(folder)]) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return not left
 
 
 def test_an_agent_that_is_killed_in_the_mix_costs_its_host(engine: Way, tmp_path: Path) -> None:
@@ -122,7 +118,7 @@ def test_an_agent_that_is_killed_in_the_mix_costs_its_host(engine: Way, tmp_path
     killed.kill()
     out, err = leader.communicate(timeout=200)
     assert (leader.returncode, "Traceback" in err) == (1, False), (leader.returncode, out, err)
-    assert ended(tmp_path), [each.cmdline() for each in processes(tmp_path)]
+    assert all_end(tmp_path), [each.cmdline() for each in processes(tmp_path)]
     result = store.open(tmp_path / "out")
     played = {each.route.host: each for each in result.records if each.scenario == "mixed"}
     errors = {host: each.error.message for host, each in played.items() if each.error}
@@ -142,7 +138,7 @@ def test_a_run_whose_leader_is_killed_or_whose_job_is_cancelled_goes_on(engine: 
         leader.kill()
     _, err = leader.communicate(timeout=60)
     assert (leader.returncode, "no host is left: host" in err) == ((2, True) if cancelled else (-9, False)), err
-    assert ended(tmp_path), [each.cmdline() for each in processes(tmp_path)]
+    assert all_end(tmp_path), [each.cmdline() for each in processes(tmp_path)]
     before = store.open(tmp_path / "out")
     assert not before.finished and len(before.records) == 2 * NODES and not any(each.error for each in before.records)
     again: AbstractContextManager[dict[str, str]] = allocated() if cancelled else nullcontext({})
@@ -155,11 +151,7 @@ def test_a_run_whose_leader_is_killed_or_whose_job_is_cancelled_goes_on(engine: 
     kept = [(each.key, each.seed) for each in before.records]
     assert [(each.key, each.seed) for each in result.records[: len(kept)]] == kept, "none was measured again"
     assert {each.route.host for each in result.records if each.scenario == "mixed"} == {"host1", "host2", "host3"}
-    assert ended(tmp_path), [each.cmdline() for each in processes(tmp_path)]
-
-
-def lives(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    assert all_end(tmp_path), [each.cmdline() for each in processes(tmp_path)]
 
 
 def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell, inline: None) -> None:
@@ -172,7 +164,7 @@ def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell, inline: 
     leader.send_signal(signal.SIGINT)
     out, err = leader.communicate(timeout=60)
     assert (leader.returncode, "Traceback" in err) == (130, False), (leader.returncode, err)
-    assert (len(agents), [each for each in family if lives(each)]) == (2, [])
+    assert (len(agents), [each for each in family if lives(each.pid)]) == (2, [])
     assert f"next    mixmark run --resume out --mix duo.toml --adapter {BAND} --hosts hosts.toml" in out
     before = store.open(shell.folder / "out")
     assert len(before.records) == 4 and "mixed" not in {each.scenario for each in before.records}
