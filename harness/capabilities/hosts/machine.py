@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from mixmark.harness.contracts.errors import MixmarkError
+from mixmark.harness.contracts.errors import MixmarkError, explained
 from mixmark.harness.machine.machine_lock import Holder, Taken, hold
 from mixmark.harness.record.files import sha256_of
 from mixmark.harness.resources.psutils import known
@@ -28,10 +28,8 @@ def identity() -> str:
 
 def check_file(path: Path, sha256: str) -> None:
     """Raises MixmarkError unless the file here has this content."""
-    try:
+    with explained(f"cannot read {path} there", COPY):
         same = sha256_of(path.resolve()) == sha256
-    except OSError as error:
-        raise MixmarkError(f"{path} cannot be read there: {error.strerror}", COPY) from error
     if not same:
         raise MixmarkError(f"{path} has another content there than on the leading host", COPY)
 

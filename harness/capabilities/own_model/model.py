@@ -39,11 +39,8 @@ class Model:
     """The batch is the only symbolic axis: the first one."""
     types: Mapping[str, str]
     """numpy's name of the type of each input's array."""
-
-    @property
-    def stacked(self) -> Sequence[str]:
-        """The inputs that have the symbolic axis of the batch."""
-        return [name for name, spec in self.inputs.items() if spec.shape[:1] == (BATCH,)]
+    stacked: Sequence[str]
+    """The inputs that have the symbolic axis of the batch."""
 
 
 def regular(file: Path) -> Path:
@@ -104,7 +101,7 @@ def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[in
             _cast(proto.graph, value, CAST[kind])
     if unused := sizes.keys() - used:
         raise UsageError(f"{file.name} has no symbolic axis {', '.join(unused)}", hint="leave that --dim away")
-    return Model(proto, files, inputs, types)
+    return Model(proto, files, inputs, types, [name for name, spec in inputs.items() if BATCH in spec.shape])
 
 
 def _parsed(file: Path) -> tuple[ModelProto, Sequence[Path]]:

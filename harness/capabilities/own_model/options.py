@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -32,9 +31,7 @@ OPTIONS = (
 )
 
 
-def sections(
-    given: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), folder: Path = Path()
-) -> Mapping[str, Mapping[str, str]]:
+def sections(given: Mapping[str, Any], tables: Mapping[str, Any], folder: Path) -> Mapping[str, Mapping[str, str]]:
     """The sections of the configuration that the options stand for, by the names of their suites. tables: those of
     the models in the file of a mix, whose paths begin at this folder. Raises UsageError."""
     found = {}

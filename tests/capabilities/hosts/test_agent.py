@@ -98,7 +98,11 @@ def test_an_agent_refuses_a_call_before_it_described_its_host_another_file_and_a
 ) -> None:
     served = Served(tmp_path, monkeypatch, bench=None)
     assert "describe its host first" in str(served.call(AgentCalls.free_memory))
-    for content, words in ((None, "cannot be read"), ("other", "has another content"), ("", "none.toml")):
+    for content, words in (
+        (None, "m.onnx there: No such file or directory; "),
+        ("other", "has another content"),
+        ("", "none.toml"),
+    ):
         if content is not None:
             (tmp_path / "m.onnx").write_text(content)
         query = messages.HostQuery(files={"m": {str(tmp_path / "m.onnx"): hashlib.sha256().hexdigest()}})

@@ -143,11 +143,11 @@ def test_what_cannot_be_measured_is_a_sentence(tmp_path: Path, case: str) -> Non
 
 def test_a_folder_is_an_option_as_a_file_is(tmp_path: Path) -> None:
     given = {"model": written(tmp_path / "Qwen3-1.7B"), "inputs": None, "dims": (), "ranges": ()}
-    (made,) = options.sections(given).items()
+    (made,) = options.sections(given, {}, tmp_path).items()
     assert made == ("Qwen3-1.7B", section(tmp_path / "Qwen3-1.7B"))
     mix = options.sections({**given, "model": None}, {"own": {"file": "Qwen3-1.7B"}}, tmp_path)
     assert mix == {"own": made[1]}, "so it is in the file of a mix"
     with pytest.raises(UsageError, match="folder is not known"):
         LanguageModel("smoke", {}).measured()
     with pytest.raises(UsageError, match="an ONNX file"):
-        options.sections({**given, "dims": ("x=3",)})
+        options.sections({**given, "dims": ("x=3",)}, {}, tmp_path)

@@ -236,7 +236,7 @@ def test_bad_input_is_a_sentence(linear: dict[str, str], case: str) -> None:
 
 def test_the_options_are_a_section_named_after_the_file() -> None:
     given = {"model": Path("/a/llm.onnx"), "inputs": None, "dims": ("x=3",), "ranges": ("y=0:9",)}
-    assert options.sections(given) == {
+    assert options.sections(given, {}, Path()) == {
         "my-llm": {"plugin": "onnx-file", "file": "/a/llm.onnx", "dim.x": "3", "range.y": "0:9"}
     }
     tables: Any = {"ocr": {"file": "d.onnx", "dim": {"n": 2}}, "small": {"plugin": "dlrm", "rows": 9}}
@@ -246,4 +246,4 @@ def test_the_options_are_a_section_named_after_the_file() -> None:
     }
     for wrong in ({"model": None}, {"dims": ("x",)}):
         with pytest.raises(UsageError):
-            options.sections(given | wrong)
+            options.sections(given | wrong, {}, Path())
