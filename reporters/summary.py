@@ -311,16 +311,22 @@ def _score(assessment: Assessment) -> str:
     if assessment.score is not None:
         return assessment.score.headline
     if (mix := assessment.result.mix) is None:
-        return "; ".join(map(_headline, best(assessment.solos, by_suite).values()))
+        unaudited = [row for row in assessment.solos if row.status == "unaudited"]
+        return "; ".join(map(_headline, [*best(assessment.solos, by_suite).values(), *unaudited]))
     return f"No score: the run ended before its mix, {figures.name(mix.name)}"
 
 
 def _headline(row: Solo) -> str:
-    """llm 17.2 tok/s ± 1.2 % (prompt 380 tok/s, first after 338 ms, 0.9 J a token)."""
-    parts, first_ns = list[str](), row.first_unit.mean_ns
+    """llm 17.2 tok/s ± 1.2 % (prompt 380 tok/s, first after 338 ms, 0.9 J a token), or Qwen3: pp512 310 tok/s, tg128
+    24 tok/s (unaudited)."""
+    parts, names, first_ns, next_ns = list[str](), row.names, row.first_unit.mean_ns, row.time_per_unit.mean_ns
+    if row.route.precision == "as-file" and names.taken_in and first_ns and next_ns:  # as llama-bench has it
+        per_s = {names.first_unit: names.taken_in * SECOND / first_ns, names.per_unit: SECOND / next_ns}
+        shown = ", ".join(f"{each} {figures.rate(Estimate(rate), names.short)}" for each, rate in per_s.items())
+        return f"{figures.name(row.route.suite)}: {figures.name(shown)} ({figures.status(row)})"
     if first_ns:
-        if row.names.taken_in:
-            parts.append(f"prompt {figures.rate(Estimate(row.names.taken_in * SECOND / first_ns), row.names.short)}")
+        if names.taken_in:
+            parts.append(f"prompt {figures.rate(Estimate(names.taken_in * SECOND / first_ns), names.short)}")
         parts.append(f"first after {figures.duration(first_ns)}")
         if row.energy:
             parts.append(f"{figures.spent(row.energy)[0]} a {row.unit}")

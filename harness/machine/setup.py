@@ -367,6 +367,7 @@ def measure_suites(suites: Suites, tier: schema.Tier, auditors: Mapping[str, Wor
             options=found.options,
             weights=found.weights,
             scenarios=cast(tuple[schema.ScenarioName, ...], tuple(found.scenarios)),
+            precisions=found.precisions,
         )
         options[name], files[name] = {**given, **found.options}, found.files
     return replace(suites, workloads=[*workloads.values()], options=options, files=files)

@@ -54,6 +54,13 @@ class Workload:
     scenarios: Sequence[ScenarioName]
     options: Mapping[str, str] = field(default_factory=dict)
     weights: str = "synthetic"
+    precisions: Sequence[Precision] = ()
+    """The only precisions that the suite has. Empty: whatever a device offers."""
+
+    def offered(self, device: Device) -> Sequence[Precision]:
+        """The precisions of the suite on a device, best first. The suite of a section has those of its plugin."""
+        found = device.offers(self.options.get("plugin", self.name))
+        return [each for each in found if each in (self.precisions or found)]
 
 
 def solo(
@@ -148,9 +155,9 @@ def _nothing_to_run(
     targets: Sequence[Target], workloads: Sequence[Workload], precisions: Sequence[Precision], bits: WeightClass
 ) -> UsageError:
     offered = sorted(
-        {precision for target in targets for workload in workloads for precision in target.device.offers(workload.name)}
+        {precision for target in targets for workload in workloads for precision in workload.offered(target.device)}
     )
-    hint = f"precisions here: {', '.join(offered) or 'none'}; `mixmark suites` shows the scenarios of each suite"
+    hint = f"precisions here: {', '.join(offered) or 'none'}; see `mixmark devices` and `mixmark suites`"
     if offered and not precisions and (most := max(map(weight_class, offered))) < bits:
         hint = f"the devices compute in {', '.join(offered)}; --bits {most} uses that"
     return UsageError("nothing is left to run", hint)
@@ -171,7 +178,7 @@ def _precisions(
 ) -> Sequence[Precision]:
     """The requested precisions that a target offers for a suite; by default the best precision of each weight class of
     at least `bits`."""
-    offered = target.device.offers(workload.name)
+    offered = workload.offered(target.device)
     if asked:
         return [each for each in asked if each in offered]
     best: dict[WeightClass, Precision] = {}

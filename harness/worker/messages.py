@@ -217,6 +217,8 @@ class Measured(Message):
     scenarios: tuple[str, ...]
     files: dict[str, str] = Field(default_factory=dict)
     """The SHA-256 of each file that the suite reads, by its path. No result has it; other hosts need the same files."""
+    precisions: tuple[schema.Precision, ...] = ()
+    """The only precisions that the suite has. Empty: whatever a device offers."""
 
 
 class LoopChoice(Message):

@@ -128,6 +128,15 @@ def test_a_device_runs_each_suite_in_what_it_offers_to_that_suite() -> None:
         solo(targets, (resnet50,), "edge", PRESETS["quick"])
 
 
+def test_a_suite_of_a_section_is_offered_what_its_plugin_is_and_may_have_precisions_of_its_own() -> None:
+    file = Workload("Qwen3", "1", ("single-stream",), {"plugin": "gguf-file"}, precisions=("as-file",))
+    engine = CPU.model_copy(update={"precisions": (), "precisions_by_suite": {"gguf-file": ("as-file",)}})
+    phases = solo([*TARGETS, Target(engine, "llamacpp", {})], (file, LLM), "edge", PRESETS["quick"])
+    assert [cell for cell in cells(phases) if "llm" not in cell] == [
+        ("cpu:0", "llamacpp", "Qwen3", "as-file", "single-stream")
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "mixed", "tier", "words"),
     [

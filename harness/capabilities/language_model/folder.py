@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mixmark.harness.capabilities.own_model.model import refuse_gguf, regular
+from mixmark.harness.capabilities.own_model.model import regular
 from mixmark.harness.contracts.errors import UsageError
 
 PLUGIN = "language-model"
@@ -68,7 +68,7 @@ def section(folder: Path) -> dict[str, str]:
         ) from error
     own = any(each for pattern in ("*.safetensors*", "pytorch_model*") for each in folder.glob(pattern))
     for file in () if own else folder.glob("*.gguf"):
-        refuse_gguf(file)  # synthetic weights in 16 bits are not what was given
+        raise UsageError(f"{folder.name} has no weights but those of {file.name}", f"give --model {folder / file.name}")
     weights = {"weights": str(folder.absolute())} if own else {}
     shown = {f"shape.{name}": json.dumps(value) for name, value in shape.items()}
     return {"plugin": PLUGIN, "model_type": config["model_type"], "longest": str(longest), **shown, **weights}

@@ -33,7 +33,7 @@ from mixmark.harness.contracts.schema import Device
 from mixmark.harness.plugins import install
 from mixmark.harness.plugins.model_cache import converted
 
-REPACKED = ("F16", "Q8_0", "Q4_0")
+REPACKED = ("F16", "Q8_0", "Q4_0", "as-file")
 BUILD = "CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse'"
 FROM_SOURCE = "--no-cache-dir --no-binary llama-cpp-python"
 """-fno-dse: GCC 12 assumes that the instruction which configures AMX's tiles reads 8 of its 64 bytes, and removes the
@@ -55,8 +55,12 @@ class LlamaCpp:
     @contextmanager
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         library = _import()
-        kind = gguf.type_of(suite, precision)
         place = reached(ggml_devices(library), device, "this build of llama.cpp", suite, precision)
+        if precision == "as-file":
+            with closing(Bench(library, Path(suite.options["file"]), suite, precision, self._threads, place)) as bench:
+                yield bench
+            return
+        kind = gguf.type_of(suite, precision)
         write = partial(gguf.write, suite, kind)
         with (
             converted(suite, precision, "gguf", gguf.size_bytes(suite, kind), write) as folder,
@@ -89,10 +93,8 @@ class LlamaCppRunner:
         _offloaded.clear()
         model = library.llama_model_load_from_file(str(path).encode(), model_settings)
         if not model:
-            raise MixmarkError(
-                f"llama.cpp could not load {path}: {_last_log_lines()}",
-                f"remove {path}, if it is damaged: it is then written again",
-            )
+            mend = "take a newer one" if kind == "as-file" else f"remove {path}, if it is damaged: it is made again"
+            raise MixmarkError(f"llama.cpp could not load {path}: {_last_log_lines()}", mend)
         self._close.callback(library.llama_model_free, model)
         settings = library.llama_context_default_params()
         settings.n_ctx = config["max_position_embeddings"]
@@ -102,18 +104,18 @@ class LlamaCppRunner:
         if kind == "F32":  # llama.cpp's flash attention computes in fp16
             settings.flash_attn_type = library.LLAMA_FLASH_ATTN_TYPE_DISABLED
         settings.no_perf = True
-        settings.embeddings, settings.pooling_type = True, library.LLAMA_POOLING_TYPE_NONE  # the hidden states
+        settings.pooling_type = library.LLAMA_POOLING_TYPE_NONE  # the hidden states
+        settings.embeddings = kind != "as-file"
         self.context = library.llama_init_from_model(model, settings)
         if not self.context:
             self.close()
             raise RuntimeError(f"llama.cpp could not make a context: {_last_log_lines()}")
         self._close.callback(library.llama_free, self.context)
         self._memory = library.llama_get_memory(self.context)
-        self._vocabulary, self._width = int(config["vocab_size"]), int(config["hidden_size"])
+        self._vocabulary, self._width = int(config["vocab_size"]), int(config.get("hidden_size", 0))
         self.facts = {
             "llama-cpp-python": library.__version__,
             "matrices": kind,
-            "norms": "F32",
             "KV cache": "F32" if kind == "F32" else "F16",
             "threads": str(threads),
             "repacked": "yes" if repacked else "no",
@@ -124,24 +126,36 @@ class LlamaCppRunner:
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
         """Yields the most probable token, chosen on the host and fed back, with its hidden state."""
-        library = self._library
-        library.llama_memory_clear(self._memory, True)
-        ids = feed["ids"]
-        self._tokens[: len(ids)] = ids.tolist()
-        entering = len(ids)
+        self._library.llama_memory_clear(self._memory, True)
+        entering = feed["ids"].tolist()
         for _ in range(self._tokens_out):
-            if code := library.llama_decode(self.context, library.llama_batch_get_one(self._tokens, entering)):
-                raise RuntimeError(f"llama_decode failed with code {code}: {_last_log_lines()}")
-            logits = np.ctypeslib.as_array(library.llama_get_logits_ith(self.context, -1), (self._vocabulary,))
-            self._tokens[0] = token = int(logits.argmax())
-            entering = 1
-            hidden = np.ctypeslib.as_array(library.llama_get_embeddings_ith(self.context, -1), (self._width,))
-            yield np.concatenate(([token], hidden), dtype=np.float32)[None]
+            entering = [self._next(entering)]
+            hidden = np.ctypeslib.as_array(self._library.llama_get_embeddings_ith(self.context, -1), (self._width,))
+            yield np.concatenate((entering, hidden), dtype=np.float32)[None]
+
+    def _next(self, entering: Sequence[int]) -> int:
+        """The most probable token after these have entered the context."""
+        library = self._library
+        self._tokens[: len(entering)] = entering
+        if code := library.llama_decode(self.context, library.llama_batch_get_one(self._tokens, len(entering))):
+            raise RuntimeError(f"llama_decode failed with code {code}: {_last_log_lines()}")
+        return int(np.ctypeslib.as_array(library.llama_get_logits_ith(self.context, -1), (self._vocabulary,)).argmax())
 
     def close(self) -> None:
         """Frees the memory, even while the runner is still referenced."""
         self._close.close()
         gc.collect()
+
+
+class Bench(LlamaCppRunner):
+    """llama-bench's tests pp and tg of a file of the user's own: all tokens that enter are given."""
+
+    def __call__(self, feed: Feed) -> Iterator[Array]:
+        alone = self._tokens_out - 1
+        for at, entering in enumerate([feed["ids"][:-alone], *np.split(feed["ids"][-alone:], alone)]):
+            if at < 2:
+                self._library.llama_memory_clear(self._memory, False)
+            yield np.array([self._next(entering.tolist())])
 
 
 def used(system_info: str) -> list[str]:

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 from mixmark.harness.adapters.devices import Place, cpu, gpu_id
 from mixmark.harness.capabilities.llamacpp.gguf import TYPES
-from mixmark.harness.contracts.schema import HOST_POOL, Device
+from mixmark.harness.contracts.schema import HOST_POOL, Device, Precision
 
 GPU, INTEGRATED_GPU, ACCELERATOR = 1, 2, 3  # ggml_backend_dev_type; 0 is the CPU
 NPUS = ("CANN", "Hexagon", "HTP", "NPU")
 """ggml lists these vendors' devices as GPUs."""
+OWN: dict[str, tuple[Precision, ...]] = {"gguf-file": ("as-file",)}
 SOFTWARE = ("llvmpipe", "swiftshader", "basic render")
 """Parts of the names of software drivers: Mesa's, Google's and Microsoft's."""
 
@@ -46,7 +47,7 @@ class GgmlDevice(Place):
 
 def ggml_devices(library: Any) -> Iterator[GgmlDevice]:
     """All devices of llama_cpp's module; helpers of the CPU, such as BLAS, are part of it."""
-    yield GgmlDevice(cpu(()).model_copy(update={"precisions_by_suite": {"llm": tuple(TYPES)}}), "CPU")
+    yield GgmlDevice(cpu(()).model_copy(update={"precisions_by_suite": {"llm": tuple(TYPES), **OWN}}), "CPU")
     ggml = library.llama_cpp._lib  # this handle also finds functions of the libraries that it depends on
     ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
     ggml.ggml_backend_dev_get.argtypes, ggml.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
@@ -80,5 +81,6 @@ def described(properties: Properties, count: Counter[str]) -> Device:
         name=described or name,
         memory_pool=HOST_POOL if shared else id,
         memory_bytes=None if shared else properties.memory_total or None,
-        precisions_by_suite={"llm": tuple(name for name in TYPES if name != "fp32")},  # CUDA computes fp32 in TF32
+        # CUDA computes fp32 in TF32
+        precisions_by_suite={"llm": tuple(name for name in TYPES if name != "fp32"), **OWN},
     )

@@ -50,16 +50,11 @@ def regular(file: Path) -> Path:
     return file
 
 
-def refuse_gguf(file: Path) -> None:
-    """Raises UsageError for a GGUF file, by its name or its first bytes: some caches name files by a hash."""
-    head = b""
+def is_gguf(file: Path) -> bool:
+    """Whether a file is one by its name or its first bytes: some caches name files by a hash."""
     with suppress(OSError), regular(file).open("rb") as opened:  # reported when the model is read
-        head = opened.read(4)
-    if head == b"GGUF" or file.suffix.lower() == ".gguf":
-        hint = "give --model the folder of config.json and safetensors that it was made from; for llama.cpp, if that is"
-        hint += " Llama-3.2-1B: mixmark run llm --adapter llamacpp --bits 4 --weights llm=FOLDER"
-        why = "its weights may have several types, and a result has one precision"
-        raise UsageError(f"{file.name} is a GGUF file, which Mixmark does not run: {why}", hint)
+        return opened.read(4) == b"GGUF" or file.suffix.lower() == ".gguf"
+    return file.suffix.lower() == ".gguf"
 
 
 def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[int]]) -> Model:
@@ -67,7 +62,6 @@ def load(file: Path, sizes: Mapping[str, int], samples: Mapping[str, Sequence[in
     arrays of samples, which give the sizes of other axes. Raises UsageError."""
     from onnx import helper
 
-    refuse_gguf(file)
     proto, files = _parsed(file)
     stored = {tensor.name for tensor in proto.graph.initializer}
     used, inputs, types, batch = set[str](), {}, {}, ""

@@ -9,22 +9,23 @@ from typing import Any
 
 import click
 
-from mixmark.harness.capabilities.own_model.model import refuse_gguf
+from mixmark.harness.capabilities.own_model.model import is_gguf
 from mixmark.harness.cli.options import AgainOption
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.toml import flat
 from mixmark.harness.plugins import registry
 
-PLUGIN = "onnx-file"
-"""The name of the suite in the manifest."""
-MODEL = """Measure a model of your own: an ONNX file, or a language model's folder of config.json and safetensors."""
+PLUGIN, GGUF = "onnx-file", "gguf-file"
+"""The names of the suites in the manifest."""
+MODEL = """Measure a model of your own: an ONNX file, a language model's folder of config.json and safetensors, or a
+GGUF file, which llama.cpp runs unaudited."""
 SAMPLES = """Samples of the model's inputs: arrays by their names, samples in the first dimension. Without them, or a
 --range for each input, its outputs are not audited."""
 SIZE = "Size of a symbolic axis, NAME or INPUT.AXIS. Repeatable."
 RANGE = "Draw an input uniformly from LOW up to HIGH, without HIGH. Repeatable."
 FILE = click.Path(path_type=Path)
 OPTIONS = (
-    AgainOption(["--model"], type=FILE, metavar="PATH", help=MODEL),
+    AgainOption(["--model"], type=FILE, metavar="PATH", help=" ".join(MODEL.split())),
     AgainOption(["--inputs"], type=FILE, metavar="FILE.npz", help=" ".join(SAMPLES.split())),
     AgainOption(["--dim", "dims"], multiple=True, metavar="NAME=N", help=SIZE),
     AgainOption(["--range", "ranges"], multiple=True, metavar="INPUT=LOW:HIGH", help=RANGE),
@@ -56,16 +57,15 @@ def sections(given: Mapping[str, Any], tables: Mapping[str, Any], folder: Path) 
 
 
 def section(options: Mapping[str, str]) -> Mapping[str, str]:
-    """The section of a suite. Its `file` is an ONNX file or a language model's folder, unless its `plugin` is given.
-    Raises UsageError."""
-    if "file" in options:
-        refuse_gguf(Path(options["file"]))  # before a process asks for onnx
-    folder = registry.find("services").get("model folder")
-    if "plugin" in options or not folder or not Path(options.get("file", PLUGIN)).is_dir():
+    """The section of a suite. Its `file` is an ONNX file, a GGUF file or a language model's folder, unless its `plugin`
+    is given. Raises UsageError."""
+    file = Path(options.get("file", PLUGIN))
+    folder, gguf = registry.find("services").get("model folder") if file.is_dir() else None, is_gguf(file)
+    if "plugin" in options or not (folder or gguf):
         return {"plugin": PLUGIN, **options}
     if len(options) > 1:
         raise UsageError("--inputs, --dim and --range describe an ONNX file", hint="leave them away")
-    made: Mapping[str, str] = folder.load()(Path(options["file"]))
+    made: Mapping[str, str] = folder.load()(file) if folder else {"plugin": GGUF, **options}
     return made
 
 

@@ -28,8 +28,9 @@ LARGEST = 1 << 60
 """The upper limit of any stored integer: 36 years in ns. Sums and differences of such times fit into int64."""
 
 
-Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
-BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
+Precision = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "as-file"]
+"""`as-file`: the types of weights that a model's file has. It is held to the gate of 16 bits."""
+BITS_PER_WEIGHT: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4, "as-file": 16}
 Tier = Literal["smoke", "edge", "server"]
 ScenarioName = Literal["single-stream", "offline", "server", "mixed", "probe"]
 """How feeds are issued. Every record of a phase that runs a mix is `mixed`. A suite that measures the ceilings of a

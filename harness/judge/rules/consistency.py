@@ -138,7 +138,7 @@ def _on_device(record: schema.Record, device: schema.Device | None) -> Iterator[
     if device is None:
         yield f"{record.key} ran on {route.device}, which is not among the devices"
         return
-    if route.precision not in device.offers(route.suite):
+    if route.precision not in device.offers(route.suite_options.get("plugin", route.suite)):
         yield f"{record.key} ran in {route.precision}, which {device.id} does not offer"
     if route.hosted != bool(device.hosted):
         hosted = "is hosted" if device.hosted else "is not"

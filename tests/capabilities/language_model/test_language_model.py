@@ -127,7 +127,7 @@ BAD: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "heads": (config(num_attention_heads=3), "heads 3, kv_heads 2"),
     "short": (config(max_position_embeddings=100), "takes 100 tokens, and the tier smoke has 160"),
     "memory": (config(num_hidden_layers=10**9), "of weights in 16 bits"),
-    "gguf": (lambda folder: (written(folder) / "Q4_K_M.gguf").write_bytes(b"GGUF"), "is a GGUF file"),
+    "gguf": (lambda folder: (written(folder) / "Q4_K_M.gguf").write_bytes(b"GGUF"), "no weights but those"),
     "shard": (without_a_shard, "model-00002-of-"),
 }
 

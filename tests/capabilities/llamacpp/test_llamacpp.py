@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import gguf as reader
 import numpy as np
 import pytest
 
 from mixmark.harness.adapters.torch import Torch
-from mixmark.harness.capabilities.llamacpp import LlamaCpp, gguf, offloading, used
+from mixmark.harness.capabilities.llamacpp import Bench, LlamaCpp, gguf, offloading, used
 from mixmark.harness.capabilities.llamacpp import devices as ggml_devices
 from mixmark.harness.capabilities.llamacpp.devices import Properties, described
 from mixmark.harness.capabilities.llamacpp.gguf import TYPES
@@ -141,6 +143,21 @@ def test_every_precision_of_a_class_decodes_within_its_gate(bits: WeightClass) -
                 gate = suite.gate(precision)
                 assert gate is not None and suite.quality(told, logits) <= gate.at_most, precision
                 assert runner.facts["matrices"] == TYPES[precision]
+
+
+def test_a_file_of_the_users_own_is_run_as_by_llama_bench() -> None:
+    """The prompt enters an empty context, and so does the first of the tokens that enter alone."""
+    log: list[object] = []
+    bench: Any = object.__new__(Bench)
+    bench._library = SimpleNamespace(
+        llama_memory_clear=lambda *_: log.append("emptied"),
+        llama_batch_get_one=lambda tokens, count: tokens[:count],
+        llama_decode=lambda context, entering: log.append(entering),
+        llama_get_logits_ith=lambda *_: (ctypes.c_float * 4)(0, 1, 3, 2),
+    )
+    bench._tokens, bench._tokens_out, bench._vocabulary, bench._memory, bench.context = (ctypes.c_int * 8)(), 4, 4, 0, 0
+    assert np.concatenate([*bench({"ids": np.arange(8)})]).tolist() == [2] * 4
+    assert log == ["emptied", [0, 1, 2, 3, 4], "emptied", [5], [6], [7]]
 
 
 def test_what_it_does_not_have_is_refused(suite: Llm) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from mixmark.harness.capabilities.own_model import OnnxFile, options
+from mixmark.harness.capabilities.own_model.gguf_file import GgufFile
 from mixmark.harness.contracts.errors import UsageError, WrongOutput
 from mixmark.harness.plugins import registry
+from mixmark.harness.resources import memory
 from mixmark.harness.worker.messages import Measured
 
 onnx = pytest.importorskip("onnx")
@@ -216,13 +218,47 @@ BAD: Mapping[str, tuple[Callable[[dict[str, str]], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "head"), [("Qwen3-Q4_K_M.GGUF", None), ("sha256-3d0b", b"GGUF\3")])
-def test_a_gguf_file_is_refused_before_anything_starts(tmp_path: Path, name: str, head: bytes | None) -> None:
-    file = tmp_path / name
-    os.mkfifo(file) if head is None else file.write_bytes(head)
-    for start in (options.section, lambda given: OnnxFile("smoke", given).measured()):
-        with pytest.raises(UsageError, match=f"{name} is a GGUF file"):
-            start({"file": str(file)})
+def gguf_file(path: Path, tensor: str = "token_embd.weight") -> bytes:
+    """Writes a GGUF file of two tensors."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
+    writer.add_tensor(tensor, np.zeros((40, 34), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("output_norm.weight", np.zeros(32, np.float32))
+    for part in ("header", "kv_data", "tensors"):
+        getattr(writer, f"write_{part}_to_file")()
+    writer.close()
+    return path.read_bytes()
+
+
+def test_a_gguf_file_says_what_it_holds_and_is_unaudited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"file": str(tmp_path / "sha256-3d0b")}
+    gguf_file(tmp_path / "sha256-3d0b")
+    assert options.section(given) == {"plugin": "gguf-file", **given}
+    found = GgufFile("edge", given).measured()
+    suite = GgufFile("edge", found.options)
+    assert (suite.options["types"], found.precisions) == ("Q4_K_M, 1 Q8_0, 1 F32", ("as-file",))
+    (ids,) = suite.feeds(1, 0)(0).values()
+    assert (len(ids), max(ids), suite.units(1)) == (640, 39, 129)
+    assert suite.gate("as-file") is None and not suite.costs("as-file", 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+    with pytest.raises(UsageError, match="1 kB of memory are free"):
+        GgufFile("edge", given).measured()
+
+
+BAD_GGUF: Mapping[str, Callable[[Path], object]] = {
+    "regular": os.mkfifo,
+    "cannot reshape": lambda path: path.write_bytes(gguf_file(path)[:-64]),
+    "cannot be read as GGUF": lambda path: path.write_bytes(b"GGUF"),
+    "token_embd": lambda path: gguf_file(path, "blk.0.ffn_up.weight"),
+}
+
+
+@pytest.mark.parametrize("words", BAD_GGUF)
+def test_a_gguf_file_that_cannot_run_is_a_sentence(tmp_path: Path, words: str) -> None:
+    BAD_GGUF[words](tmp_path / "Qwen3-Q4_K_M.GGUF")
+    with pytest.raises(UsageError, match=words):
+        GgufFile("edge", options.section({"file": str(tmp_path / "Qwen3-Q4_K_M.GGUF")})).measured()
 
 
 @pytest.mark.parametrize("case", BAD)
