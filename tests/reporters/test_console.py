@@ -103,9 +103,10 @@ def test_without_a_mix_the_sentence_says_what_was_done_and_what_a_score_lacks() 
     assert summary(judge(alone)).score == "llm 4.00 tok/s (prompt 512 tok/s, first after 250 ms)"
     (ran,), (facts, *rest) = alone.records, alone.suites
     names = facts.unit_names.model_copy(update={"first_unit": "pp512", "per_unit": "tg3"})
-    as_file = ran.model_copy(update={"route": ran.route.model_copy(update={"precision": "as-file"})})
+    route = ran.route.model_copy(update={"precision": "as-file", "suite_options": {"plugin": "gguf-file"}})
+    as_file = ran.model_copy(update={"route": route, "audit": None, "exempt": "no gate"})
     own = {"records": (as_file,), "suites": (facts.model_copy(update={"unit_names": names}), *rest)}
-    assert summary(judge(alone.model_copy(update=own))).score == "llm: pp512 512 tok/s, tg3 4.00 tok/s (ok)"
+    assert summary(judge(alone.model_copy(update=own))).score == "llm: pp512 512 tok/s, tg3 4.00 tok/s (unaudited)"
     unasked = alone.model_copy(update={"command": ("run", "--mix", "none")})
     assert summary(judge(unasked)).sentence.endswith("There is no score: no mix was asked for.")
     two = result(*alone.records, record("b", "dlrm", "sample", closed_loop([[SECOND // 4]] * 8), device=GPU))

@@ -22,6 +22,8 @@ RUNS = Maker().result(runs=3)
 FIRST_AT = next(at for at, each in enumerate(RUNS.records) if each.scenario == "mixed")
 FIRST = RUNS.records[FIRST_AT]
 SOLO = RUNS.records[1]
+SECTION = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_options": {"plugin": "gguf-file"}})})
+PLUGGED = tuple(each.model_copy(update={"precisions_by_suite": {"gguf-file": ()}}) for each in RUNS.devices)
 
 
 def told(**changed: Any) -> list[str]:
@@ -117,6 +119,7 @@ def late(blocks: Sequence[Conditions]) -> tuple[Conditions, ...]:
         (instead(parent_window_ns=(0, 1)), r"was watched for .* s longer than it was measured|did not begin and end"),
         (instead(batch=64), "was not planned"),
         (instead(route=FIRST.route.model_copy(update={"precision": "int8"})), "in int8, which .* does not offer"),
+        (told(devices=PLUGGED, records=(SECTION, *RUNS.records[1:])), "in fp32, which cpu:0 does not offer"),
         (alone(scenario="server"), "was not planned"),
         (alone(run=2), "was not planned"),
         (without(SOLO.key), "was planned, and has neither timestamps nor an error"),
