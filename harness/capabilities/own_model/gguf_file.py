@@ -32,7 +32,7 @@ class GgufFile(OnnxFile):
     the first of them an empty context. One yield for each entry, the most probable next token.
     """
 
-    name, unit, imports = "gguf-file", "token", "import numpy.random"
+    name, unit = "gguf-file", "token"
     unit_names = UnitNames(
         short="tok", work="LLM tokens", taken_in=PROMPT, first_unit=f"pp{PROMPT}", per_unit=f"tg{SINGLE}"
     )
