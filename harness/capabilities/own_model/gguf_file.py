@@ -33,9 +33,7 @@ class GgufFile(OnnxFile):
     """
 
     name, unit = "gguf-file", "token"
-    unit_names = UnitNames(
-        short="tok", work="LLM tokens", taken_in=PROMPT, first_unit=f"pp{PROMPT}", per_unit=f"tg{SINGLE}"
-    )
+    unit_names = UnitNames(short="tok", work="LLM tokens", taken_in=PROMPT, first_unit="pp512", per_unit="tg128")
     scenarios = ("single-stream",)
 
     @property
@@ -71,10 +69,6 @@ class GgufFile(OnnxFile):
         counts = Counter(each.tensor_type.name for each in reader.tensors).most_common()
         types = ", ".join([*named, *(f"{count} {name}" for name, count in counts)])
         options = {"plugin": self.name, "vocab_size": str(words), "types": types, "no gate": NO_GATE}
-        return Measured(
-            options=options,
-            weights=f"{file.name} sha256:{(digest := sha256_of(file.resolve()))[:16]}",
-            scenarios=self.scenarios,
-            files={str(file): digest},
-            precisions=("as-file",),
-        )
+        digest, scenarios = sha256_of(file.resolve()), self.scenarios
+        found = Measured(options=options, weights=f"{file.name} sha256:{digest[:16]}", scenarios=scenarios)
+        return found.model_copy(update={"files": {str(file): digest}, "precisions": ("as-file",)})
