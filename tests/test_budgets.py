@@ -18,19 +18,19 @@ BUDGETS = {
     "contracts": 1240,
     "resources": 345,
     "plugins": 555,
-    "plan": 895,
-    "judge": 4280,
+    "plan": 920,
+    "judge": 4340,
     "adapters": 2010,
     "meters": 255,
     "record": 495,
-    "worker": 2285,
+    "worker": 2295,
     "machine": 1545,
-    "measure": 2560,
+    "measure": 2570,
     "cli": 1040,
-    "reporters": 1670,
-    "suites": 2595,
+    "reporters": 1680,
+    "suites": 2600,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,650 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,778 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

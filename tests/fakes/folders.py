@@ -26,7 +26,7 @@ from mixmark.harness.plan.phases import Target, Workload
 from mixmark.harness.plan.placement import place
 from mixmark.harness.plugins import registry
 from mixmark.harness.record import store
-from tests.golden.sample import domain, system
+from tests.golden.sample import but, domain, system
 
 SECOND = 1_000_000_000
 GPU = "gpu:GPU-0"
@@ -84,7 +84,7 @@ class Maker:
             preset="quick",
             command=("run", "--tier", "smoke"),
             phases=phases,
-            system=system().model_copy(update={"cpu_model": DEVICES[0].name}),
+            system=but(system(), cpu_model=DEVICES[0].name),
             devices=DEVICES,
             code=CODE,
             environments={
@@ -106,7 +106,7 @@ class Maker:
         placement = place(MIX.units, solo_rates.solo(gather(result), MIX, ()), DEVICES)
         for run in range(1, runs + 1):
             mixed = plan.of_mix(result, placement, presets.SMOKE_MIX, f"mix{run}", run, {})
-            result = self.added(result.model_copy(update={"phases": (*result.phases, mixed)}), mixed)
+            result = self.added(but(result, phases=(*result.phases, mixed)), mixed)
         return result
 
     def added(self, result: schema.Result, phase: schema.Phase) -> schema.Result:
@@ -131,9 +131,7 @@ class Maker:
         conditions = (canary[0], *blocks, canary[1])
         records = tuple(self._record(phase, share, done[share.key], (begin_ns, end_ns), conditions) for share in played)
         metering = self._metering(phase.name, before_ns, begin_ns, end_ns, played)
-        return result.model_copy(
-            update={"records": (*result.records, *records), "meterings": (*result.meterings, metering)}
-        )
+        return but(result, records=(*result.records, *records), meterings=(*result.meterings, metering))
 
     def _plays(self, share: schema.Share, phase: schema.Phase) -> bool:
         """Whether a share gets a turn: in the mix, the one that its device has most of."""
@@ -219,7 +217,7 @@ class Maker:
 
 def write(folder: Path, result: schema.Result, outputs: Mapping[str, Any] | None = None) -> None:
     """Writes a finished result as a run does. outputs: arrays by the keys of records, in place of made-up ones."""
-    header = result.model_copy(update={"records": (), "meterings": (), "finished": False})
+    header = but(result, records=(), meterings=(), finished=False)
     keeper = store.create(folder, header)
     records = []
     for record in result.records:
@@ -234,7 +232,7 @@ def write(folder: Path, result: schema.Result, outputs: Mapping[str, Any] | None
         records.append(record)
     for metering in result.meterings:
         keeper.meter(metering)
-    keeper.finish(result.model_copy(update={"records": tuple(records)}))
+    keeper.finish(but(result, records=tuple(records)))
 
 
 def with_outputs(folder: Path, record: schema.Record, **arrays: np.ndarray[Any, Any]) -> schema.Record:
@@ -243,8 +241,8 @@ def with_outputs(folder: Path, record: schema.Record, **arrays: np.ndarray[Any, 
     np.savez_compressed(content, allow_pickle=False, **arrays)
     (folder / "raw" / f"{record.key}.outputs.npz").write_bytes(content.getvalue())
     assert record.audit is not None
-    audit = record.audit.model_copy(update={"sha256": hashlib.sha256(content.getvalue()).hexdigest()})
-    return record.model_copy(update={"audit": audit})
+    audit = but(record.audit, sha256=hashlib.sha256(content.getvalue()).hexdigest())
+    return but(record, audit=audit)
 
 
 def forge(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:

@@ -36,7 +36,7 @@ from tests.fakes.machine import (
     recorded,
     result,
 )
-from tests.golden.sample import domain, system
+from tests.golden.sample import but, domain, system
 
 NAMES = ("host1", "host2")
 WATTS = 600.0
@@ -79,7 +79,7 @@ def metering(phase: str, domains: Sequence[Domain], watts: float, begin_ns: int,
 
 def timed(record: Record) -> Record:
     begin_ns, end_ns = record.parent_window_ns or (0, SECOND)
-    return record.model_copy(update={"conditions": watched(begin_ns, end_ns)})
+    return but(record, conditions=watched(begin_ns, end_ns))
 
 
 def busy(known: Rates, seconds: float) -> Machine:
@@ -107,16 +107,13 @@ def cluster(names: Sequence[str] = NAMES, runs: int = 1, speeds: Rates | None = 
     for each in records:
         of_phase.setdefault(each.phase, {})[each.route.host] = wall(each.route.host)
     spans = {each.phase: each.parent_window_ns or (0, SECOND) for each in records}
-    return whole.model_copy(
-        update={
-            "records": tuple(records),
-            "domains": tuple(map(wall, names)),
-            "hosts": (Hosts(names=tuple(names), system=system()),),
-            "meterings": tuple(
-                metering(name, [*of_phase[name].values()], WATTS, *span) for name, span in spans.items()
-            ),
-            "connections": tuple(connection(name, host) for name in spans for host in of_phase[name]),
-        }
+    return but(
+        whole,
+        records=tuple(records),
+        domains=tuple(map(wall, names)),
+        hosts=(Hosts(names=tuple(names), system=system()),),
+        meterings=tuple(metering(name, [*of_phase[name].values()], WATTS, *span) for name, span in spans.items()),
+        connections=tuple(connection(name, host) for name in spans for host in of_phase[name]),
     )
 
 

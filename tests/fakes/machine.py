@@ -15,7 +15,7 @@ from mixmark.harness.contracts.device_ids import host_of, local, on
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, Source
 from mixmark.harness.plan.placement import Planner, Power, place
-from tests.golden.sample import domain
+from tests.golden.sample import but, domain
 from tests.golden.sample import result as bare
 
 SECOND = 1_000_000_000
@@ -87,7 +87,7 @@ class Machine:
         """The response times of the feeds of every request that arrived by time."""
         placement = self.plan(mix_units, solo(rates, watts))
         # A host's part of a mix may lack suites that it can run, and gets later.
-        self.placement = placement = placement.model_copy(update={"rates": tuple(solo(rates, watts))})
+        self.placement = placement = but(placement, rates=tuple(solo(rates, watts)))
         source = source or partial(Dispatcher, plan=self.plan)
         loaded = Loaded(mix_units, placement, quanta, dict.fromkeys(quanta, concurrency))
         self.dispatcher: Any = source(loaded)
@@ -242,8 +242,8 @@ def solo_record(rate: schema.Rate) -> schema.Record:
     pair = rate.suite, rate.device
     name = f"solo.{rate.suite}.{slug(rate.device)}"
     made = record(name, pair, done, (0, int(done.yielded_ns[-1])), 1)
-    route = made.route.model_copy(update={"adapter": rate.adapter, "precision": rate.precision})
-    return made.model_copy(update={"key": name, "scenario": "offline", "batch": rate.batch, "route": route})
+    route = but(made.route, adapter=rate.adapter, precision=rate.precision)
+    return but(made, key=name, scenario="offline", batch=rate.batch, route=route)
 
 
 def phase(records: list[schema.Record], placement: schema.Placement) -> schema.Phase:
@@ -278,8 +278,8 @@ def probe(
     edges = [took_ns * index for index in range(len(costs) + 1)]
     done = schema.Completions(*map(np.array, ([0], [0], [len(costs)], edges[1:], [1] * len(costs))))
     made = record(f"probe.{slug(on)}.{precision}", ("probe", on), done, (0, edges[-1]), audits)
-    route = made.route.model_copy(update={"precision": precision})
-    return made.model_copy(update={"key": made.phase, "scenario": "probe", "costs": costs, "route": route})
+    route = but(made.route, precision=precision)
+    return but(made, key=made.phase, scenario="probe", costs=costs, route=route)
 
 
 GEMM = schema.Cost(name="gemm", flops=1e15, bytes=0)
@@ -296,8 +296,7 @@ def result(
 ) -> schema.Result:
     """watts: at the wall; None: no meter. probes: if None, probes of devices that are faster than anything here."""
     runs = [
-        ([each.model_copy(update={"run": number}) for each in records], placement)
-        for number, (records, placement) in enumerate(runs, 1)
+        ([but(each, run=number) for each in records], placement) for number, (records, placement) in enumerate(runs, 1)
     ]
     phases = tuple(phase(records, placement) for records, placement in runs)
     solos = [solo_record(rate) for rate in runs[0][1].rates]
@@ -316,14 +315,13 @@ def result(
             )
         )
     )
-    return bare(*(record for records, _ in runs for record in records), *solos, *probes).model_copy(
-        update={
-            "devices": tuple(device(id) for id in ids),
-            "phases": phases,
-            "mix": mix,
-            "domains": (WALL,) if watts is not None else (),
-            "meterings": meterings,
-        }
+    return but(
+        bare(*(record for records, _ in runs for record in records), *solos, *probes),
+        devices=tuple(device(id) for id in ids),
+        phases=phases,
+        mix=mix,
+        domains=(WALL,) if watts is not None else (),
+        meterings=meterings,
     )
 
 
@@ -351,7 +349,7 @@ Turn = tuple[schema.Phase, list[schema.Record]]
 def of_experiment(experiment: str, facts: BaseModel | Mapping[str, Any], planned: schema.Phase) -> schema.Phase:
     """The phase as one of an experiment, which keeps these facts of it."""
     kept = facts.model_dump(mode="json") if isinstance(facts, BaseModel) else facts
-    return planned.model_copy(update={"purpose": "experiment", "experiment": experiment, "facts": kept})
+    return but(planned, purpose="experiment", experiment=experiment, facts=kept)
 
 
 def turn(

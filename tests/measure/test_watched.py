@@ -16,7 +16,7 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import words
 from mixmark.harness.judge.rules import integrity
 from mixmark.harness.machine.counters import MachineCounters, between
-from tests.golden.sample import closed_loop, record, result
+from tests.golden.sample import but, closed_loop, record, result
 from tests.marks import CPUS, two_cpus
 
 SPIN = "import sys, threading, time\nprint(flush=True)\n"
@@ -47,11 +47,8 @@ def found_by(rule: object, *blocks: Conditions) -> list[tuple[str, str]]:
     """What a rule finds in a record whose window is the blocks' window."""
     assert callable(rule)
     measured = record("a", "llm", "token", closed_loop([[10**9]] * 4))
-    inside = tuple(
-        each.model_copy(update={"begin_ns": at * 10**9 + 1, "end_ns": (at + 1) * 10**9 + 1})
-        for at, each in enumerate(blocks)
-    )
-    found = rule(gather(result(measured.model_copy(update={"conditions": inside}))))
+    inside = tuple(but(each, begin_ns=at * 10**9 + 1, end_ns=(at + 1) * 10**9 + 1) for at, each in enumerate(blocks))
+    found = rule(gather(result(but(measured, conditions=inside))))
     return [(each.severity, words(each)) for each in found]
 
 
@@ -107,10 +104,10 @@ def test_traffic_is_counted_without_the_loopback(tmp_path: Path) -> None:
     found = block(MachineCounters(root=tmp_path), lambda: carry(51_000, 13_050))
     assert (found.received_bytes, found.sent_bytes) == (50_000, 13_000)
     assert found_by(integrity.network_quiet, found) == []  # in a second
-    busy = found.model_copy(update={"sent_bytes": 15_000})
+    busy = but(found, sent_bytes=15_000)
     message = "the machine's network carried 65 kB a second in the window, for this run or for others (at rest: 64 kB)"
     assert found_by(integrity.network_quiet, busy) == [("warning", message)]
-    assert found_by(integrity.network_quiet, busy, found.model_copy(update={"received_bytes": 0})) == []  # on average
+    assert found_by(integrity.network_quiet, busy, but(found, received_bytes=0)) == []  # on average
 
 
 def test_a_machine_without_counters_breaks_no_rule(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mixmark.harness.capabilities.caps.power_caps import CapFailed, Control, Lim
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.resources import clock
+from tests.machine.nvml import FakeNvml
 
 PACKAGE = "intel-rapl:0"
 
@@ -273,25 +274,15 @@ def test_who_is_not_root_is_refused(tree: Path, monkeypatch: pytest.MonkeyPatch)
     assert "run mixmark as root" in (caught.value.hint or "")
 
 
-class Nvml:
-    """NVML as its documentation says, with one GPU of 700 W."""
+class Nvml(FakeNvml):
+    """As its documentation says, with one GPU of 700 W."""
 
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self) -> None:
-        self.limit_mw = 700_000
-
-    def nvmlInit(self) -> None:
-        pass
+    limit_mw = 700_000
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         if uuid != "GPU-1":
             raise self.NVMLError("Not Found")
         return uuid
-
-    def nvmlDeviceGetPowerManagementLimitConstraints(self, handle: str) -> tuple[int, int]:
-        return 200_000, 700_000
 
     def nvmlDeviceGetPowerManagementLimit(self, handle: str) -> int:
         return self.limit_mw
@@ -303,7 +294,7 @@ class Nvml:
 
 
 def test_a_gpu_is_limited_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_root: None) -> None:
-    library = Nvml()
+    library = Nvml(answers={"nvmlDeviceGetPowerManagementLimitConstraints": (200_000, 700_000)})
     monkeypatch.setitem(sys.modules, "pynvml", library)
     [found] = find(["gpu:GPU-1", "gpu:GPU-2"])
     assert found.limit == PowerLimit(id="nvml/GPU-1", watts=700, least_watts=200)

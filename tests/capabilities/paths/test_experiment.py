@@ -20,7 +20,7 @@ from mixmark.harness.record import store
 from tests.capabilities.paths.fakes import PATH, with_paths
 from tests.cli.shell import Shell
 from tests.cli.test_progress import FAILED, Player, header
-from tests.golden.sample import result, sample
+from tests.golden.sample import but, result, sample
 from tests.measure.test_repeats import QUIET, Desk, benchmark
 from tests.measure.test_stages import DEVICES, solo
 
@@ -70,7 +70,7 @@ def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
     """The first run ends after a path and an absence; the resumed run measures only the path that is left."""
     asked: list[Sequence[PathRecord | Absent]] = []
     lacking = Absent(kind="path", name="fake/none", reason="no path: there is no second memory")
-    last = PATH.model_copy(update={"id": "fake/last"})
+    last = but(PATH, id="fake/last")
 
     def measure(known: Sequence[PathRecord | Absent], meters: object) -> Iterator[PathRecord | Absent]:
         asked.append(known)
@@ -81,7 +81,7 @@ def test_paths_come_first_and_a_run_that_ends_among_them_keeps_them(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(measuring, "measure", measure)
-    header = with_paths(solo(DEVICES[0])).model_copy(update={"phases": (), "records": ()})
+    header = but(with_paths(solo(DEVICES[0])), phases=(), records=())
     keeper = store.create(tmp_path / "a", header)
     for _ in range(2):
         made = benchmark(header, Desk(QUIET), keeper, 1)
@@ -128,7 +128,5 @@ def test_facts_that_are_not_of_a_path_contradict_the_result() -> None:
         return [each for each in contradictions(changed, SuiteClaims()) if "paths" in each]
 
     assert said() == []
-    assert said(found=(whole.found[0].model_copy(update={"facts": {"path": 7}}),)) == [
-        "what was found has other facts than paths keeps"
-    ]
+    assert said(found=(but(whole.found[0], facts={"path": 7}),)) == ["what was found has other facts than paths keeps"]
     assert said(experiments={}) == ["what was found is of paths, which the run was not asked for"]

@@ -11,6 +11,7 @@ from mixmark.harness.contracts.schema import Failure, Hosts, Result
 from mixmark.harness.judge.assessment import Assessment, judge
 from tests.capabilities.paths.fakes import PATH, on_host, with_paths
 from tests.golden import sample
+from tests.golden.sample import but
 
 KIB, MIB = 1 << 10, 1 << 20
 CALL = 1000
@@ -27,8 +28,8 @@ def samples(size: int, *times_ns: int, copies: int = 10) -> tuple[CopySample, ..
 
 def result(*records: PathRecord, caches: dict[str, str] | None = None) -> Result:
     found = sample.result()
-    system = found.system.model_copy(update={"caches": caches or {}})
-    return with_paths(found.model_copy(update={"system": system}), *records)
+    system = but(found.system, caches=caches or {})
+    return with_paths(but(found, system=system), *records)
 
 
 def figures_of(assessment: Assessment) -> tuple[PathFigures, ...]:
@@ -42,7 +43,7 @@ def judged(result: Result) -> tuple[PathFigures, ...]:
 
 
 def figures(*of_sizes: tuple[CopySample, ...], through_caches: bool = False, **caches: str) -> PathFigures:
-    path = PATH.model_copy(update={"through_caches": through_caches})
+    path = but(PATH, through_caches=through_caches)
     (found,) = paths(result(PathRecord(path=path, samples=sum(of_sizes, ())), caches=caches))
     return found
 
@@ -149,13 +150,10 @@ def test_over_several_hosts_a_path_has_the_cache_of_its_own_host() -> None:
     """The cache of host1 is of 16 MiB, so that copies of 64 MiB reach memory. The cache of host2 holds them."""
     whole = sample.sample()
     caches = {"host1": "16M", "host2": "32M"}
-    groups = tuple(
-        Hosts(names=(name,), system=whole.system.model_copy(update={"caches": {"L3": size}}))
-        for name, size in caches.items()
-    )
-    path = PATH.model_copy(update={"destination": "host", "through_caches": True})
+    groups = tuple(Hosts(names=(name,), system=but(whole.system, caches={"L3": size})) for name, size in caches.items())
+    path = but(PATH, destination="host", through_caches=True)
     own = PathRecord(path=path, samples=on_line(MIB, 4 * MIB, 64 * MIB))
-    several = whole.model_copy(update={"hosts": groups, "system": groups[1].system})
+    several = but(whole, hosts=groups, system=groups[1].system)
     first, second = paths(with_paths(several, *(on_host(name, own) for name in caches)))
     assert [each.sizes[-1].memory for each in (first, second)] == ["memory", "cache"]
     assert (first.path.source, second.path.source) == ("host1/host", "host2/host")

@@ -14,7 +14,7 @@ from mixmark.harness.contracts.schema import Mix, Phase, Result
 from mixmark.harness.judge.evidence import gather
 from tests.cli.shell import ACME, Shell
 from tests.cli.test_progress import header
-from tests.golden.sample import closed_loop
+from tests.golden.sample import but, closed_loop
 from tests.measure.test_stages import DEVICES, MIX, SECOND, later, record, solo
 
 CHAIN = Pipeline(
@@ -25,10 +25,8 @@ CHAIN = Pipeline(
 def chained(mix: Mix | None = None) -> Result:
     """Solo records of both suites on both devices: the LLM as the stage needs it, the other in batches of 1,000."""
     before = solo(*DEVICES)
-    records = tuple(
-        each.model_copy(update={"feed_units": 100 if each.route.suite == "llm" else 1000}) for each in before.records
-    )
-    return before.model_copy(update={"mix": mix, "experiments": facts(CHAIN), "records": records})
+    records = tuple(but(each, feed_units=100 if each.route.suite == "llm" else 1000) for each in before.records)
+    return but(before, mix=mix, experiments=facts(CHAIN), records=records)
 
 
 def facts(chain: Pipeline) -> dict[str, Any]:
@@ -45,10 +43,10 @@ def with_stages(before: Result, **more: Any) -> Result:
     assert [(step.name, step.purpose, step.shares[0].scenario, step.shares[0].batch) for step in steps] == [
         (f"stage.dlrm.torch.{device}.fp32", "solo", "single-stream", 500) for device in ("cpu-0", "gpu-0")
     ]
-    header = before.model_copy(update={"phases": (*before.phases, *steps)})
+    header = but(before, phases=(*before.phases, *steps))
     done = {"batch": 500, "feed_units": 500, "completions": closed_loop([[SECOND]] * 4, 500), **more}
     own = tuple(record(header, step.name, **done) for step in steps)
-    return header.model_copy(update={"records": (*before.records, *own)})
+    return but(header, records=(*before.records, *own))
 
 
 def test_a_pipeline_runs_on_all_devices_and_on_the_best_single_one_in_turns() -> None:
@@ -58,7 +56,7 @@ def test_a_pipeline_runs_on_all_devices_and_on_the_best_single_one_in_turns() ->
         (step,) = steps
         assert step.placement is not None
         seen.append((step.name, work(step).device, step.placement.mixes_per_s, work(step).units))
-        header = header.model_copy(update={"phases": (*header.phases, step)})
+        header = but(header, phases=(*header.phases, step))
         assert {share.batch for share in step.shares} == {1, 500}
     single = seen[1][1]
     assert single in ("cpu:0", "gpu:0")
@@ -73,10 +71,10 @@ def test_a_pipeline_follows_the_mix_and_also_a_mix_that_cannot_be_planned() -> N
     (mixed,) = later(with_stages(chained(MIX)))
     assert mixed.purpose == "mixed"
     after = with_stages(chained(MIX))
-    (chain,) = later(after.model_copy(update={"phases": (*after.phases, mixed)}))
+    (chain,) = later(but(after, phases=(*after.phases, mixed)))
     assert chain.experiment == "pipeline"
-    unplanned = MIX.model_copy(update={"units": {"llm": 1, "dlrm": 1, "gone": 1}})
-    absent, chain = later(after.model_copy(update={"mix": unplanned}))
+    unplanned = but(MIX, units={"llm": 1, "dlrm": 1, "gone": 1})
+    absent, chain = later(but(after, mix=unplanned))
     assert (absent.kind, chain.experiment) == ("mix", "pipeline")
 
 
@@ -85,20 +83,20 @@ def test_a_pipeline_whose_stage_has_no_rate_is_absent_with_the_reason() -> None:
     (absent,) = later(unaudited)
     assert absent.label == "pipeline chain"
     assert "no device has a solo rate of dlrm" in absent.reason
-    assert later(unaudited.model_copy(update={"absent": (absent,)})) == []
+    assert later(but(unaudited, absent=(absent,))) == []
 
 
 def test_only_a_feed_of_the_stages_samples_is_its_time_alone() -> None:
     """The LLM was measured one feed of one sample at a time, and the stage has two."""
-    twice = CHAIN.model_copy(update={"stages": (PipelineStage(suite="llm", samples=2), CHAIN.stages[1])})
-    before = chained().model_copy(update={"experiments": facts(twice)})
+    twice = but(CHAIN, stages=(PipelineStage(suite="llm", samples=2), CHAIN.stages[1]))
+    before = but(chained(), experiments=facts(twice))
     lacking = {(step.shares[0].route.suite, step.shares[0].batch) for step in later(before)}
     assert lacking == {("llm", 2), ("dlrm", 500)}
     assert stage_rates(gather(before), twice, ()) == ({}, [])
     units, found = stage_rates(gather(before), CHAIN, ())
     assert (units, {(rate.suite, rate.batch) for rate in found}) == ({"llm": 100}, {("llm", 1)})
     there = (PipelineStage(suite="llm", device="gpu:0"), CHAIN.stages[1])
-    _, found = stage_rates(gather(before), CHAIN.model_copy(update={"stages": there}), ())
+    _, found = stage_rates(gather(before), but(CHAIN, stages=there), ())
     assert [rate.device for rate in found] == ["gpu:0"]
 
 
@@ -108,9 +106,9 @@ def test_the_turns_of_a_pipeline_are_expected_also_without_a_mix(whole: str | No
     stages = tuple(PipelineStage(suite=suite) for suite in ("dlrm", "resnet50"))
     chain = Pipeline(name="mine", stages=stages, deadline_ns=SECOND, whole=whole)
     both = header()
-    parts = tuple(both.devices[0].model_copy(update={"id": f"cpu:{number}"}) for number in range(devices))
-    bare = both.model_copy(update={"mix": None, "devices": parts})
-    asked = bare.model_copy(update={"experiments": facts(chain)})
+    parts = tuple(but(both.devices[0], id=f"cpu:{number}") for number in range(devices))
+    bare = but(both, mix=None, devices=parts)
+    asked = but(bare, experiments=facts(chain))
     mixed, alone, with_turns = (Eta(each, False).total_s for each in (both, bare, asked))
     assert with_turns - alone == pytest.approx(turns * (mixed - alone))
 

@@ -16,6 +16,7 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Device, Limits, Phase, Rate, Share, Task, Tier
 from mixmark.harness.plan.placement import place
 from tests.fakes.machine import device, solo, solo_record
+from tests.golden.sample import but
 
 ONE, MANY = StageSuite("", batches=False), StageSuite("", batches=True)
 SUITES = {
@@ -112,7 +113,7 @@ def test_a_stage_that_nothing_runs_is_refused_before_anything_runs() -> None:
     pipelines.refuse_unrunnable(CHAIN, candidates("a", "b"))
     with pytest.raises(UsageError, match="no device here runs b, a stage of the pipeline mine"):
         pipelines.refuse_unrunnable(CHAIN, candidates("a"))
-    there = CHAIN.model_copy(update={"stages": (PipelineStage(suite="a", device="gpu:9"), CHAIN.stages[1])})
+    there = but(CHAIN, stages=(PipelineStage(suite="a", device="gpu:9"), CHAIN.stages[1]))
     with pytest.raises(UsageError, match="the device 'gpu:9' does not run a"):
         pipelines.refuse_unrunnable(there, candidates("a", "b"))
 
@@ -126,14 +127,14 @@ def test_the_plan_is_that_of_a_mix_of_one_feed_of_each_stage() -> None:
 
 
 def test_a_route_that_cannot_keep_the_deadline_takes_no_part() -> None:
-    late = CHAIN.model_copy(update={"deadline_ns": 1_050_000_000})  # 0.1 + 1 s with `b` on the CPU
+    late = but(CHAIN, deadline_ns=1_050_000_000)  # 0.1 + 1 s with `b` on the CPU
     assert [rate.device for rate in pipelines.fitting(late, UNITS, RATES)] == ["gpu:0", "cpu:0", "gpu:0"]
-    never = CHAIN.model_copy(update={"deadline_ns": 10**8})
+    never = but(CHAIN, deadline_ns=10**8)
     assert [rate.device for rate in pipelines.fitting(never, UNITS, RATES)] == ["gpu:0", "gpu:0"]
     assert len(pipelines.fitting(CHAIN, UNITS, RATES)) == 4
 
 
-APART = CHAIN.model_copy(update={"apart": True, "deadline_ns": 10 * 10**9})
+APART = but(CHAIN, apart=True, deadline_ns=10 * 10**9)
 
 
 def test_stages_that_run_apart_have_a_device_each() -> None:
@@ -163,7 +164,7 @@ def test_devices_that_cannot_run_apart_are_refused() -> None:
 
 def test_the_whole_work_has_a_turn_of_its_own() -> None:
     rates = [*RATES, *solo({("c", "gpu:0"): 10, ("c", "cpu:0"): 5})]
-    chain = APART.model_copy(update={"whole": "c"})
+    chain = but(APART, whole="c")
     found = pipelines.turns(chain, {**UNITS, "c": 30}, rates, DEVICES, partial(place, devices=DEVICES))
     assert [(turn.work.suites, turn.work.units, turn.work.device) for turn in found] == [
         (("a", "b"), (10, 20), None),
@@ -180,12 +181,7 @@ def test_slices_count_as_their_device_and_have_nothing_to_gain_over() -> None:
         Device(id=f"cpu:0.{index}", kind="cpu", memory_pool="host", slice_of="cpu:0", cores=(index,))
         for index in range(2)
     ]
-    rates = [
-        rate.model_copy(update={"device": f"cpu:0.{index}"})
-        for rate in RATES
-        if rate.device == "cpu:0"
-        for index in range(2)
-    ]
+    rates = [but(rate, device=f"cpu:0.{index}") for rate in RATES if rate.device == "cpu:0" for index in range(2)]
     assert pipelines.best_single(UNITS, rates, slices) == (
         None,
         "there is no device beside cpu:0, whose 2 slices ran the stages",
@@ -212,8 +208,8 @@ def test_a_window_has_time_for_twenty_pipelines_if_the_limits_allow() -> None:
     plan = place(UNITS, RATES, DEVICES)
     limits = Limits(warmup_ns=0, search_ns=0, min_ns=10**9, max_ns=60 * 10**9, min_feeds=1)
     assert pipelines.limits_of(plan, limits).min_ns == pytest.approx(8e9, rel=1e-6)
-    assert pipelines.limits_of(plan, limits.model_copy(update={"max_ns": 2 * 10**9})).min_ns == 2 * 10**9
-    assert pipelines.limits_of(plan, limits.model_copy(update={"min_ns": 9 * 10**9})).min_ns == 9 * 10**9
+    assert pipelines.limits_of(plan, but(limits, max_ns=2 * 10**9)).min_ns == 2 * 10**9
+    assert pipelines.limits_of(plan, but(limits, min_ns=9 * 10**9)).min_ns == 9 * 10**9
 
 
 def test_the_pipelines_of_the_page_are_read(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from mixmark.harness.judge.statistics import timestamps
 from mixmark.harness.measure import mixed
 from mixmark.harness.measure.phase import attend
 from mixmark.harness.plan import placement
+from tests.golden.sample import but
 from tests.measure.test_mixed import MIX, SECOND, Stage
 
 pytestmark = pytest.mark.usefixtures("inline_workers")
@@ -28,12 +29,9 @@ def serving(stage: Stage, policy: Any, requests: int = 40, length_s: float = 3) 
     phase = stage.phase(length_s)
     length_ns = round(length_s * SECOND)
     due_ns = {suite: seeds.arrivals_within(length_ns, requests, seeds.derived(5, suite)) for suite in ("low", "high")}
-    limits = phase.shares[0].limits.model_copy(update={"min_ns": length_ns, "max_ns": 4 * length_ns})
-    tasks = [
-        task.model_copy(update={"shares": tuple(each.model_copy(update={"limits": limits}) for each in task.shares)})
-        for task in phase.tasks
-    ]
-    phase = phase.model_copy(update={"tasks": tuple(tasks)})
+    limits = but(phase.shares[0].limits, min_ns=length_ns, max_ns=4 * length_ns)
+    tasks = [but(task, shares=tuple(but(each, limits=limits) for each in task.shares)) for task in phase.tasks]
+    phase = but(phase, tasks=tuple(tasks))
     units = {"low": 4, "high": 2}
     source = partial(RequestQueue, policy=policy, limits=MIX.limits, due_ns=due_ns, units=units)
 

@@ -15,7 +15,7 @@ from mixmark.harness.judge.rules.consistency import NS_PER_S, SuiteClaims, contr
 from mixmark.harness.machine import suite_claims
 from mixmark.suites.dlrm import Dlrm
 from tests.fakes.folders import Maker
-from tests.golden.sample import later
+from tests.golden.sample import but, later
 from tests.judge.found import not_none
 
 RUNS = Maker().result(runs=3)
@@ -79,7 +79,7 @@ def read(joules: float, took_ns: int = 1000, by_ns: int = 0) -> dict[str, Sample
 
 def test_what_was_measured_does_not_contradict_itself() -> None:
     assert told() == []
-    failed = FIRST.model_copy(update={"completions": None, "audit": None, "error": Failure(kind="hung", message="…")})
+    failed = but(FIRST, completions=None, audit=None, error=Failure(kind="hung", message="…"))
     assert told(records=tuple(failed if each is FIRST else each for each in RUNS.records)) == []
     assert without(FIRST.key) == []  # a share of a mix that never got a turn
     assert told(finished=False, records=RUNS.records[:4]) == []
@@ -95,7 +95,7 @@ def again(record: Record) -> Record:
 def late(blocks: Sequence[Conditions]) -> tuple[Conditions, ...]:
     """A watch that begins in the last nanosecond of its first block."""
     first = next(at for at, block in enumerate(blocks) if not block.canary_ns)
-    begun = blocks[first].model_copy(update={"begin_ns": blocks[first].end_ns - 1})
+    begun = but(blocks[first], begin_ns=blocks[first].end_ns - 1)
     return (*blocks[:first], begun, *blocks[first + 1 :])
 
 
@@ -111,14 +111,14 @@ def late(blocks: Sequence[Conditions]) -> tuple[Conditions, ...]:
         (told(meterings=RUNS.meterings * 2), "two of the meterings have the same name"),
         (only(2, 3), "the mixed runs are numbered 2, 3: some were left out"),
         (only(1, 3), "the mixed runs are numbered 1, 3: some were left out"),
-        (told(records=(*RUNS.records, FIRST.model_copy(update={"key": "again"}))), "again was not planned so in mix1"),
+        (told(records=(*RUNS.records, but(FIRST, key="again"))), "again was not planned so in mix1"),
         (instead(phase="mix2"), "was not planned so in mix2"),
         (instead(parent_window_ns=None), r"has timestamps and no parent_window_ns"),
         (instead(feed_units=None), r"has timestamps and no feed_units"),
         (instead(stamped=False), r"has timestamps and no times of the parent"),
         (instead(parent_window_ns=(0, 1)), r"was watched for .* s longer than it was measured|did not begin and end"),
         (instead(batch=64), "was not planned"),
-        (instead(route=FIRST.route.model_copy(update={"precision": "int8"})), "in int8, which .* does not offer"),
+        (instead(route=but(FIRST.route, precision="int8")), "in int8, which .* does not offer"),
         (told(devices=PLUGGED, records=(SECTION, *RUNS.records[1:])), "in fp32, which cpu:0 does not offer"),
         (alone(scenario="server"), "was not planned"),
         (alone(run=2), "was not planned"),
@@ -142,15 +142,15 @@ def test_what_is_changed_in_one_place_only_is_found(forged: list[str], said: str
 
 
 def test_a_part_that_is_planned_twice_would_count_twice() -> None:
-    twin = FIRST.model_copy(update={"key": "twin"})
+    twin = but(FIRST, key="twin")
     planned = next(each for each in RUNS.phases if each.name == FIRST.phase)
     tasks = tuple(
-        task.model_copy(update={"shares": (*task.shares, share.model_copy(update={"key": "twin"}))})
+        but(task, shares=(*task.shares, but(share, key="twin")))
         if (share := next((each for each in task.shares if each.key == FIRST.key), None))
         else task
         for task in planned.tasks
     )
-    phases = tuple(each.model_copy(update={"tasks": tasks}) if each is planned else each for each in RUNS.phases)
+    phases = tuple(but(each, tasks=tasks) if each is planned else each for each in RUNS.phases)
     records = (*RUNS.records[: FIRST_AT + 1], twin, *RUNS.records[FIRST_AT + 1 :])
     first, *_ = told(phases=phases, records=records)
     assert re.fullmatch(r"\w+ ran twice at once on .* in mix1", first)
@@ -183,18 +183,18 @@ def test_the_parts_of_a_mix_wait_for_the_last_feed() -> None:
     parts = [each for each in RUNS.records if each.phase == "mix3"]
     slow, *others = parts
     canary = slow.conditions[-1]
-    moved_canary = canary.model_copy(update={"begin_ns": canary.begin_ns + by_ns, "end_ns": canary.end_ns + by_ns})
-    block = slow.conditions[-2].model_copy(update={"end_ns": slow.conditions[-2].end_ns + by_ns})
+    moved_canary = but(canary, begin_ns=canary.begin_ns + by_ns, end_ns=canary.end_ns + by_ns)
+    block = but(slow.conditions[-2], end_ns=slow.conditions[-2].end_ns + by_ns)
     conditions = (*slow.conditions[:-2], block, moved_canary)
     done = not_none(slow.completions)
     yielded_ns = done.yielded_ns.copy()
     yielded_ns[-1] += by_ns
     late = Completions(done.due_ns, done.issued_ns, done.ends, yielded_ns, done.units)
-    watched = [each.model_copy(update={"conditions": conditions}) for each in others]
+    watched = [but(each, conditions=conditions) for each in others]
     before = tuple(each for each in RUNS.records if each.phase != "mix3")
-    waited = slow.model_copy(update={"conditions": conditions, "completions": late})
+    waited = but(slow, conditions=conditions, completions=late)
     assert told(records=(*before, waited, *watched), meterings=()) == []
-    idle = slow.model_copy(update={"conditions": conditions})
+    idle = but(slow, conditions=conditions)
     assert "longer than it was measured" in told(records=(*before, idle, *watched), meterings=())[0]
 
 
@@ -202,7 +202,7 @@ def test_a_copy_of_a_run_is_found_wherever_it_was_moved_to() -> None:
     second = next(each for each in RUNS.records if each.key == FIRST.key.replace("mix1", "mix2"))
     assert FIRST.completions is not None and second.completions is not None
     by_ns = int(second.completions.issued_ns[0] - FIRST.completions.issued_ns[0])
-    copy = second.model_copy(update={"completions": moved(FIRST.completions, by_ns)})
+    copy = but(second, completions=moved(FIRST.completions, by_ns))
     [said] = told(records=tuple(copy if each is second else each for each in RUNS.records))
     assert said == f"{second.key} has the timestamps of {FIRST.key}"
 
@@ -222,20 +222,18 @@ def test_a_record_is_compared_with_the_code_of_its_suite(changed: dict[str, Any]
     assert claims.unknown == {}
     assert list(contradictions(RUNS, claims)) == []
     records = tuple(forged if each is SOLO else each for each in RUNS.records)
-    assert list(contradictions(RUNS.model_copy(update={"records": records}), claims)) == [f"{SOLO.key} {said}"]
+    assert list(contradictions(but(RUNS, records=records), claims)) == [f"{SOLO.key} {said}"]
 
 
 def test_a_suite_that_is_not_here_is_not_compared() -> None:
-    foreign = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_version": "9"})})
-    told = RUNS.model_copy(update={"records": (foreign,)})
+    foreign = but(SOLO, route__suite_version="9")
+    told = but(RUNS, records=(foreign,))
     unknown = {SOLO.key: f"it ran version 9 of dlrm, and version {Dlrm.version} is installed"}
     assert suite_claims.claims(told) == SuiteClaims({}, unknown)
-    stranger = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite": "acme"})})
-    assert suite_claims.claims(RUNS.model_copy(update={"records": (stranger,)})).unknown == {
-        SOLO.key: "the suite acme is not installed"
-    }
-    broken = SOLO.model_copy(update={"route": SOLO.route.model_copy(update={"suite_options": {"rows": "full"}})})
-    [why] = suite_claims.claims(RUNS.model_copy(update={"records": (broken,)})).unknown.values()
+    stranger = but(SOLO, route__suite="acme")
+    assert suite_claims.claims(but(RUNS, records=(stranger,))).unknown == {SOLO.key: "the suite acme is not installed"}
+    broken = but(SOLO, route__suite_options={"rows": "full"})
+    [why] = suite_claims.claims(but(RUNS, records=(broken,))).unknown.values()
     assert why.startswith("the suite dlrm does not build: ")
 
 

@@ -11,7 +11,7 @@ from mixmark.harness.contracts.schema import Metering, Result, Samples
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import quality
 from tests.fakes.machine import OUTSIDE, WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import closed_loop, domain, record, result
+from tests.golden.sample import but, closed_loop, domain, record, result
 from tests.judge.found import SECOND, block, done, said, says
 
 FLICKER = 1e-3  # a power that is the same at rest and at work is taken for frozen
@@ -41,11 +41,11 @@ def test_energy_of_a_part_is_a_warning() -> None:
     gpu = result().devices[1]
     whole = metered()
     assert said(quality.energy_complete, whole) == []
-    more = whole.model_copy(update={"devices": (*whole.devices, gpu)})
+    more = but(whole, devices=(*whole.devices, gpu))
     [(code, about, values)] = said(quality.energy_complete, more)
     assert (code, about, gpu.id in values["why"]) == ("energy_complete", "run", True)
-    modelled = tuple(each.model_copy(update={"method": "modelled"}) for each in whole.domains)
-    assert said(quality.energy_complete, whole.model_copy(update={"domains": modelled})) != []
+    modelled = tuple(but(each, method="modelled") for each in whole.domains)
+    assert said(quality.energy_complete, but(whole, domains=modelled)) != []
     assert said(quality.energy_complete, done()) == []
 
 
@@ -60,7 +60,7 @@ def test_energy_that_is_not_known_says_why() -> None:
         (3, says("energy_valid.too_short", "a", **package, needed=40, longer="--preset quick is long enough")),
     ):
         assert said(quality.energy_valid, metered(seconds=seconds)) == [told]
-    unread = metered(watts=52.0).model_copy(update={"meterings": ()})
+    unread = but(metered(watts=52.0), meterings=())
     assert said(quality.energy_valid, unread) == [says("energy_valid.not_read", "a", phase="")]
     assert said(quality.energy_agrees, unread) == []
 
@@ -73,8 +73,8 @@ def test_energy_of_a_mix_that_is_not_known_says_why() -> None:
     samples = metering.samples[wall.id]
     half = slice(len(samples.values) // 2)
     torn = Samples(samples.before_ns[half], samples.after_ns[half], samples.values[half])
-    cut = metering.model_copy(update={"samples": {wall.id: torn}, "lost": {wall.id: "line 9 is torn"}})
-    broken = told.model_copy(update={"meterings": (cut, *others)})
+    cut = but(metering, samples={wall.id: torn}, lost={wall.id: "line 9 is torn"})
+    broken = but(told, meterings=(cut, *others))
     reason = ("lost", "line 9 is torn")
     assert said(quality.energy_valid, broken) == [
         says("energy_valid.unknown", "run", phase=metering.phase, domain=wall.id, why=reason)
@@ -95,7 +95,7 @@ def test_a_wall_that_reads_more_than_its_supply_can_take_sets_no_mx(supply_watts
     """600 W at the wall. The nameplate bounds it, and no figure is made of it."""
     whole = one_run(WATTS_AT_THE_WALL)
     [wall] = whole.domains
-    found = judge(whole.model_copy(update={"domains": (wall.model_copy(update={"supply_watts": supply_watts}),)}))
+    found = judge(but(whole, domains=(but(wall, supply_watts=supply_watts),)))
     assert found.score is not None and (found.score.mixes_per_kwh is not None) is measured
     assert found.score.mixes_per_kwh == (judge(whole).score.mixes_per_kwh if measured else None)  # type: ignore[union-attr]
     said = {each.values["why"] for each in found.findings if each.code == "energy_valid.unknown"}
@@ -115,7 +115,7 @@ def test_plugins_take_half_a_percent_of_a_core_at_most(seconds: int, each_ms: in
     10 ms in a window are noise."""
     blocks = tuple(block(second, plugins_ns=each_ms * 1_000_000) for second in range(1, seconds + 1))
     measured = record("b", "llm", "token", closed_loop([[(seconds + 1) * SECOND]]))
-    told = said(quality.low_metering_overhead, result(measured.model_copy(update={"conditions": blocks})))
+    told = said(quality.low_metering_overhead, result(but(measured, conditions=blocks)))
     assert told == ([] if used is None else [says("low_metering_overhead.plugins", used=used, limit=0.005)])
 
 
@@ -134,7 +134,7 @@ def at_the_wall(late_s: float = 0.0, clock_s: float = 0.0) -> Result:
         samples={"plug": Samples(stamps, stamps, watts)},
         reading_age_ns={"plug": round((late_s + clock_s) * SECOND)},
     )
-    return whole.model_copy(update={"domains": (wall,), "meterings": (metering,)})
+    return but(whole, domains=(wall,), meterings=(metering,))
 
 
 def test_a_meter_whose_stamps_come_late_is_told() -> None:
@@ -152,14 +152,12 @@ def test_two_sources_that_are_one_reading_are_told() -> None:
     [metering] = whole.meterings
     stamps = metering.samples["package"].before_ns
     joules = 50 * stamps / SECOND + 40 * np.cos(stamps / SECOND)
-    other = whole.domains[0].model_copy(update={"id": "copy"})
+    other = but(whole.domains[0], id="copy")
 
     def told(copy: Any) -> Result:
         seen = {"package": Samples(stamps, stamps, joules), "copy": Samples(stamps, stamps, copy)}
         domains = (whole.domains[0], other)
-        return whole.model_copy(
-            update={"domains": domains, "meterings": (metering.model_copy(update={"samples": seen}),)}
-        )
+        return but(whole, domains=domains, meterings=(but(metering, samples=seen),))
 
     assert said(quality.energy_agrees, told(1.01 * joules)) == []
     twins = {"phase": "", "domain": "package", "other": "copy"}

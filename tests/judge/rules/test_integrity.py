@@ -27,7 +27,7 @@ from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.findings import CODES
 from mixmark.harness.judge.rules import integrity, registered
 from mixmark.harness.plan.presets import QUICK
-from tests.golden.sample import GPU, closed_loop, phase, probe, record, result
+from tests.golden.sample import GPU, but, closed_loop, phase, probe, record, result
 from tests.judge.found import Check, Said, beside, block, facts, not_none, said, says
 
 GATE = Gate(metric="regret in standard deviations", at_most=0.1)
@@ -38,17 +38,17 @@ SECOND = 1_000_000_000
 def cell(steps: Sequence[Sequence[int]] = ((70, 400),) * 4, **changed: Any) -> Record:
     """Feeds of two yields, a unit each, as fast as the probe below in what it multiplies and what it streams."""
     plain = record("b", "llm", "token", closed_loop(steps), costs=COSTS)
-    return plain.model_copy(update={"feed_units": 2, **changed})
+    return but(plain, **{"feed_units": 2, **changed})
 
 
 def failed(**changed: Any) -> Record:
-    return cell(**changed).model_copy(update={"completions": None, "error": Failure(kind="hung", message="no unit")})
+    return but(cell(**changed), completions=None, error=Failure(kind="hung", message="no unit"))
 
 
 def told(rule: Check, changed: Record, caches: dict[str, str] | None = None) -> list[Said]:
     about = result(probe("a", 70, 400), changed)
-    system = about.system.model_copy(update={"caches": caches or {"L2": "1024K", "L3": "32768K"}})
-    found = rule(gather(about.model_copy(update={"system": system})))
+    system = but(about.system, caches=caches or {"L2": "1024K", "L3": "32768K"})
+    found = rule(gather(but(about, system=system)))
     return [facts(each) for each in found if each.about != "a"]
 
 
@@ -77,17 +77,17 @@ def test_a_gate_of_the_server_tier_or_of_a_checkpoint_is_unmeasured() -> None:
         ({"tier": "server"}, ["audited.unmeasured"]),
         ({"weights": "model.safetensors sampled-sha256:00"}, ["audited.unmeasured"]),
     ):
-        measured = plain.model_copy(update={"route": route.model_copy(update=changed)})
+        measured = but(plain, route=route.model_copy(update=changed))
         assert codes(integrity.audited, measured) == ["audited.few", *more]
-        wrong = measured.model_copy(update={"audit": audit(0.2)})
+        wrong = but(measured, audit=audit(0.2))
         assert codes(integrity.audited, wrong) == ["audited.wrong"]
-    own = route.model_copy(update={"adapter": "onnxruntime"})
+    own = but(route, adapter="onnxruntime")
     for engine, more in (("onnxruntime", ["audited.same"]), ("torch", [])):
         made = audit(0.0, software={engine: "1"})
         assert codes(integrity.audited, cell(audit=made, route=own)) == ["audited.few", *more]
 
 
-NO_GATE = cell().route.model_copy(update={"suite_options": {"no gate for fp32": "rounding moves outputs"}})
+NO_GATE = but(cell().route, suite_options={"no gate for fp32": "rounding moves outputs"})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_an_audit_that_was_drawn_and_did_not_run_is_pending_until_the_run_is_ove
 def test_not_asked_for_is_no_excuse_where_the_plan_asks() -> None:
     unaudited = cell(audit=None, exempt="not asked for")
     for audits, severity in ((0, "note"), (1, "invalid")):
-        planned = result(unaudited).model_copy(update={"phases": (phase(unaudited, audits=audits),)})
+        planned = but(result(unaudited), phases=(phase(unaudited, audits=audits),))
         assert [each.severity for each in integrity.audited(gather(planned))] == [severity]
 
 
@@ -146,9 +146,9 @@ def served(count: int = 40, rate_per_s: float = 4.0, seed: int = 7, begin_ns: in
     """A server whose feeds each wait for nothing, and are due when its seed says."""
     due = schedule(rate_per_s, seeds.arrivals(seed), count) + begin_ns
     done = Completions(due, due, np.arange(1, count + 1), due + each_ns, np.ones(count, np.int64))
-    plain = record("b", "llm", "token", done, costs=COSTS).model_copy(update={"scenario": "server"})
+    plain = but(record("b", "llm", "token", done, costs=COSTS), scenario="server")
     bracket = (begin_ns - SECOND // 100, int(done.yielded_ns[-1]) + SECOND // 100)
-    return plain.model_copy(update={"rate_per_s": rate_per_s, "seed": seed, "parent_window_ns": bracket})
+    return but(plain, rate_per_s=rate_per_s, seed=seed, parent_window_ns=bracket)
 
 
 def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> None:
@@ -156,9 +156,9 @@ def test_the_parents_clock_brackets_a_server_from_the_begin_of_its_window() -> N
     honestly = served(rate_per_s=0.5, begin_ns=5 * SECOND)
     assert told(integrity.window_bracketed, honestly) == []
     bracket = not_none(honestly.parent_window_ns)
-    late = honestly.model_copy(update={"parent_window_ns": (bracket[0] - SECOND // 10, bracket[1] + SECOND // 10)})
+    late = but(honestly, parent_window_ns=(bracket[0] - SECOND // 10, bracket[1] + SECOND // 10))
     assert told(integrity.window_bracketed, late) == []
-    slowed = honestly.model_copy(update={"parent_window_ns": (bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0]))})
+    slowed = but(honestly, parent_window_ns=(bracket[0], bracket[0] + 4 * (bracket[1] - bracket[0])))
     [(code, _, values)] = told(integrity.window_bracketed, slowed)
     assert (code, round(values["covered_s"]), round(values["window_s"])) == ("window_bracketed.short", 85, 339)
 
@@ -179,9 +179,7 @@ def test_a_server_leaves_no_feed_of_its_window_out() -> None:
     def found(count: int) -> list[Said]:
         one = served(count)
         plan = phase(one, min_ns=10 * SECOND, max_ns=20 * SECOND)
-        return [
-            facts(each) for each in integrity.on_schedule(gather(result(one).model_copy(update={"phases": (plan,)})))
-        ]
+        return [facts(each) for each in integrity.on_schedule(gather(but(result(one), phases=(plan,))))]
 
     due = int(np.searchsorted(schedule(4.0, seeds.arrivals(7), 100), 10 * SECOND))
     assert found(due) == []
@@ -200,7 +198,7 @@ def test_no_timestamp_lies_outside_of_the_parents_window_and_little_of_it_is_unt
         (1_000, 10 * SECOND + slack, ""),
         (1_000, 10 * SECOND + slack + 5_000_000, "short"),  # the timestamps leave time out
     ):
-        found = codes(integrity.window_bracketed, ten.model_copy(update={"parent_window_ns": (begin, end)}))
+        found = codes(integrity.window_bracketed, but(ten, parent_window_ns=(begin, end)))
         assert found == ([f"window_bracketed.{case}"] if case else []), (begin, end)
     assert told(integrity.window_bracketed, cell(parent_window_ns=None)) == []
     assert told(integrity.window_bracketed, failed(parent_window_ns=(0, 1))) == []
@@ -209,7 +207,7 @@ def test_no_timestamp_lies_outside_of_the_parents_window_and_little_of_it_is_unt
 def test_latencies_are_the_workers_word_unless_the_parent_took_the_times() -> None:
     one = cell(((SECOND,),) * 5, feed_units=1)
     assert told(integrity.latencies_bounded, one) == [says("latencies_bounded.window", "run", suites=("llm",))]
-    assert told(integrity.latencies_bounded, one.model_copy(update={"stamped": True})) == []
+    assert told(integrity.latencies_bounded, but(one, stamped=True)) == []
     two, three = (cell(((SECOND,) * yields,) * 5, stamped=True) for yields in (2, 3))
     assert told(integrity.latencies_bounded, two) == []  # the first yield and the last
     assert told(integrity.latencies_bounded, three) == [says("latencies_bounded.inside", "run")]
@@ -227,7 +225,7 @@ def test_one_feed_with_a_unit_too_many_is_enough() -> None:
     whole = merged.completions
     pieces = np.where(whole.ends[:, None] == 3, 2, 1).repeat(whole.ends - whole.starts, axis=0).ravel()
     at_once = type(whole)(whole.due_ns, whole.issued_ns, whole.ends, whole.yielded_ns, pieces)
-    assert told(integrity.units_counted, merged.model_copy(update={"completions": at_once})) == [FEWER_YIELDS]
+    assert told(integrity.units_counted, but(merged, completions=at_once)) == [FEWER_YIELDS]
     assert told(integrity.units_counted, cell(costs=())) == []  # no cost model: nobody knows how many yields there are
     assert told(integrity.units_counted, cell(feed_units=None)) == []
 
@@ -244,7 +242,7 @@ def test_a_device_has_as_many_feeds_in_flight_as_it_takes() -> None:
     assert told(integrity.concurrency_kept, overlapping(4, concurrency=4)) == []
     many = says("concurrency_kept", most=4, device="cpu:0", concurrency=3)
     assert told(integrity.concurrency_kept, overlapping(4, concurrency=3)) == [many]
-    alone = overlapping(2, concurrency=2).model_copy(update={"scenario": "single-stream"})
+    alone = but(overlapping(2, concurrency=2), scenario="single-stream")
     assert told(integrity.concurrency_kept, alone) == [TWO_AT_ONCE]
 
 
@@ -256,7 +254,7 @@ def test_suites_that_share_a_device_take_turns() -> None:
         done = closed_loop(((100,),) * 4)
         columns = done.due_ns + later_ns, done.issued_ns + later_ns, done.ends, done.yielded_ns + later_ns, done.units
         each = record(key, "llm", "token", Completions(*columns), device=device)
-        return each.model_copy(update={"scenario": "mixed", "phase": phase})
+        return but(each, scenario="mixed", phase=phase)
 
     def seen(*records: Record) -> list[Said]:
         return [facts(each) for each in integrity.concurrency_kept(gather(result(*records)))]
@@ -297,7 +295,7 @@ def on_gpu(*blocks: dict[str, Any], first: int = 0, device: str = GPU) -> Record
         for at, state in enumerate(blocks, first)
     )
     plain = cell(((SECOND, SECOND),) * 2, conditions=conditions)
-    return plain.model_copy(update={"route": plain.route.model_copy(update={"device": device})})
+    return but(plain, route__device=device)
 
 
 @pytest.mark.parametrize(
@@ -327,11 +325,11 @@ def test_a_gpu_that_is_idle_for_three_whole_blocks_shows_and_what_lies_outside_d
 
 def test_a_group_of_gpus_is_idle_where_one_of_its_parts_is() -> None:
     window = cell(((SECOND, SECOND),) * 2)
-    window = window.model_copy(update={"route": window.route.model_copy(update={"device": "gpu:both"})})
+    window = but(window, route__device="gpu:both")
     states = tuple(AcceleratorConditions(id=id, utilization_pct=pct) for id, pct in (("gpu:0", 50), ("gpu:1", 0)))
     blocks = tuple(Conditions(begin_ns=at * SECOND, end_ns=(at + 1) * SECOND, accelerators=states) for at in range(4))
     both = Device(id="gpu:both", kind="gpu", memory_pool="gpu:both", parts=("gpu:0", "gpu:1"))
-    about = result(window.model_copy(update={"conditions": blocks})).model_copy(update={"devices": (both,)})
+    about = but(result(but(window, conditions=blocks)), devices=(both,))
     [found] = integrity.on_device(gather(about))
     assert facts(found) == says("on_device.idle", device="gpu:1", blocks=4)
 
@@ -353,9 +351,9 @@ def test_nothing_is_faster_than_light() -> None:
 def by(adapter: str, gemm_ns: int, read_ns: int, **changed: Any) -> Record:
     """An adapter's probe, whose read is proved."""
     plain = probe(adapter, gemm_ns, read_ns)
-    costs = tuple(cost.model_copy(update={"streamed_bytes": cost.bytes}) for cost in plain.costs)
-    route = plain.route.model_copy(update={"adapter": adapter})
-    return plain.model_copy(update={"route": route, "costs": costs, **changed})
+    costs = tuple(but(cost, streamed_bytes=cost.bytes) for cost in plain.costs)
+    route = but(plain.route, adapter=adapter)
+    return but(plain, route=route, costs=costs, **changed)
 
 
 def test_a_fake_probe_hides_nothing() -> None:
@@ -366,10 +364,10 @@ def test_a_fake_probe_hides_nothing() -> None:
 
     def found(*probes: Record, torch: str = "built in") -> list[Said]:
         told = result(*probes, fast)
-        system = told.system.model_copy(update={"caches": {"L3": "32768K"}})
+        system = but(told.system, caches={"L3": "32768K"})
         known = told.environments["torch"]
-        ran = {"torch": known.model_copy(update={"origin": torch}), "onnxruntime": known}
-        told = told.model_copy(update={"system": system, "environments": ran})
+        ran = {"torch": but(known, origin=torch), "onnxruntime": known}
+        told = but(told, system=system, environments=ran)
         return [facts(each) for each in integrity.below_ceiling(gather(told))]
 
     assert [about for _, about, _ in found(honest_one)] == ["b", "b"]
@@ -381,7 +379,7 @@ def test_a_fake_probe_hides_nothing() -> None:
     bent = by("torch", 1, 1)
     assert found(bent) == found(bent, by("onnxruntime", 70, 400)) == []
     assert found(bent, by("onnxruntime", 70, 400), torch="Mixmark of another interpreter") == found(honest_one)
-    wrong = fake.model_copy(update={"audit": audit(0.0, 1.0)})
+    wrong = but(fake, audit=audit(0.0, 1.0))
     assert found(wrong) == []
     assert [each.code for each in integrity.audited(gather(result(wrong)))] == ["audited.wrong"]
     assert unprobed(wrong, fast) == [says("probed", device="cpu:0", precision="fp32")]
@@ -395,7 +393,7 @@ def test_a_probe_beside_other_programs_sets_no_ceiling(foreign: float, accused: 
     probed, fast = by("torch", 70, 400, conditions=(load,)), cell(((25, 30),) * 4)
     assert any(integrity.below_ceiling(gather(result(probed, fast)))) is accused
     assert unprobed(probed, fast) == ([] if accused else [says("probed", device="cpu:0", precision="fp32")])
-    calm = by("torch", 70, 400).model_copy(update={"key": "calm"})
+    calm = but(by("torch", 70, 400), key="calm")
     assert any(integrity.below_ceiling(gather(result(probed, calm, fast)))), "one before or after it was not disturbed"
 
 
@@ -404,10 +402,10 @@ def unprobed(*records: Record) -> list[Said]:
 
 
 def test_the_ceiling_of_another_precision_is_none_of_flops() -> None:
-    narrow = by("torch", 10, 400).model_copy(update={"key": "narrow"})
-    narrow = narrow.model_copy(update={"route": narrow.route.model_copy(update={"precision": "int8"})})
+    narrow = but(by("torch", 10, 400), key="narrow")
+    narrow = but(narrow, route__precision="int8")
     fast = cell(((17, 400),) * 4)
-    fast = fast.model_copy(update={"route": fast.route.model_copy(update={"precision": "int8"})})
+    fast = but(fast, route__precision="int8")
     assert list(integrity.below_ceiling(gather(result(by("torch", 70, 400), narrow, fast)))) == []
     assert unprobed(by("torch", 70, 400), narrow, fast) == []
     assert unprobed(by("torch", 70, 400), fast) != []
@@ -453,12 +451,7 @@ def test_a_route_that_cannot_be_the_fastest_would_be_too_fast_if_it_were() -> No
         gemm_ns, read_ns, took_ns = (int(each) for each in draw.integers(20, 400, 3))
         work = Cost(name="decode", flops=float(draw.integers(1, 20)) * 1e9, bytes=4e9, streamed_bytes=4e9)
         wide = cell(((took_ns,),) * 4, costs=(work,), feed_units=1, batch=1)
-        narrow = wide.model_copy(
-            update={
-                "route": wide.route.model_copy(update={"precision": "bf16"}),
-                "costs": (work.model_copy(update={"bytes": 2e9, "streamed_bytes": 2e9}),),
-            }
-        )
+        narrow = but(wide, route__precision="bf16", costs=(but(work, bytes=2e9, streamed_bytes=2e9),))
         share = Share(key="other", route=wide.route, scenario=wide.scenario, batch=1, limits=QUICK)
         probed = by("torch", gemm_ns, read_ns)
         (first,) = (each for each in gather(result(probed, narrow)).solo)
@@ -472,7 +465,7 @@ def test_a_route_that_cannot_be_the_fastest_would_be_too_fast_if_it_were() -> No
 def test_a_given_seed_is_told() -> None:
     drawn = gather(result(cell()))
     assert list(integrity.seed_random(drawn)) == []
-    given = integrity.seed_random(gather(drawn.result.model_copy(update={"seed": 7})))
+    given = integrity.seed_random(gather(but(drawn.result, seed=7)))
     assert list(map(facts, given)) == [says("seed_random", "run")]
 
 
@@ -495,7 +488,7 @@ def test_a_window_is_begun_once_and_a_run_is_not_resumed_after_its_first_solo_wi
     def told(begun: int, resumed: tuple[int, ...] = (), screening: bool = False) -> list[Any]:
         phase = Phase.model_construct(name=one.phase, purpose="screening" if screening else "solo", tasks=())
         update = {"phases": (phase,), "begun": (one.phase,) * begun, "resumed": resumed}
-        evidence = gather(result(one.model_copy(update={"screening": screening})).model_copy(update=update))
+        evidence = gather(result(but(one, screening=screening)).model_copy(update=update))
         return [each.values for rule in (integrity.begun_once, integrity.run_at_once) for each in rule(evidence)]
 
     assert told(1) == told(1, (0, 0)) == told(1, (1,), screening=True) == []

@@ -9,7 +9,7 @@ import pytest
 from mixmark.harness.contracts.schema import Absent, Cost, Record
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.rules import interference, quality, registered
-from tests.golden.sample import GPU, closed_loop, probe, record, result
+from tests.golden.sample import GPU, but, closed_loop, probe, record, result
 from tests.judge.found import QUIET, SECOND, Check, beside, block, canaries, done, failed, gpu_state, said, says, six
 
 
@@ -131,9 +131,9 @@ def test_a_gpu_is_judged_only_where_the_record_ran_on_it() -> None:
 
 def test_a_group_is_judged_by_its_parts() -> None:
     hot = beside(block(1, **gpu_state(foreign_pids=(41,))), device="gpu:both")
-    group = hot.devices[1].model_copy(update={"id": "gpu:both", "parts": (GPU, "gpu:other")})
+    group = but(hot.devices[1], id="gpu:both", parts=(GPU, "gpu:other"))
     others = says("accelerators_exclusive", device=GPU, processes=1, pids=("41",))
-    assert said(interference.accelerators_exclusive, hot.model_copy(update={"devices": (group,)})) == [others]
+    assert said(interference.accelerators_exclusive, but(hot, devices=(group,))) == [others]
 
 
 def test_a_gpu_left_alone_passes() -> None:
@@ -149,14 +149,12 @@ def test_a_gpu_left_alone_passes() -> None:
 def test_a_watcher_that_failed_is_told_once() -> None:
     gone = Absent(kind="watcher", name="onyx", reason="the driver is gone")
     calm = beside(block(1))
-    blind = calm.model_copy(
-        update={"records": tuple(each.model_copy(update={"failed_watchers": (gone,)}) for each in calm.records * 2)}
-    )
+    blind = but(calm, records=tuple(but(each, failed_watchers=(gone,)) for each in calm.records * 2))
     assert said(interference.accelerators_watched, calm) == []
     assert said(interference.accelerators_watched, blind) == [
         says("accelerators_watched", watcher="watcher onyx", why="the driver is gone")
     ]
-    before = blind.model_copy(update={"absent": (gone,)})
+    before = but(blind, absent=(gone,))
     assert said(interference.accelerators_watched, before) == []  # the run's absences tell it
 
 
@@ -179,6 +177,6 @@ def test_a_canary_that_slows_down_is_a_warning_unless_it_scatters_as_much() -> N
 
 @pytest.mark.parametrize(("profile", "saves"), [("low-power", True), ("balance_power", True), ("balanced", False)])
 def test_a_profile_that_saves_power_is_found_of_its_host(profile: str, saves: bool) -> None:
-    slow = six().system.model_copy(update={"power_profile": profile})
+    slow = but(six().system, power_profile=profile)
     expected = [says("full_power_profile", "run", profile=profile)] if saves else []
-    assert said(interference.full_power_profile, six().model_copy(update={"system": slow})) == expected
+    assert said(interference.full_power_profile, but(six(), system=slow)) == expected

@@ -25,6 +25,7 @@ from tests.fakes.machine import (
     solo,
 )
 from tests.fakes.machine import result as made_up
+from tests.golden.sample import but
 from tests.judge.found import Said, not_none, said, says
 
 
@@ -42,15 +43,15 @@ def test_a_mix_that_came_whole_is_only_graded() -> None:
 def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
-    own = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "mine"})})
+    own = but(told, mix__name="mine")
     assert said(quality.mix_complete, own) == []
-    newer = told.model_copy(update={"mix": told.mix.model_copy(update={"name": "edge-10"})})
-    small = told.mix.model_copy(update={"name": "smoke-1", "tier": "smoke"})
+    newer = but(told, mix__name="edge-10")
+    small = but(told.mix, name="smoke-1", tier="smoke")
     monkeypatch.setattr(mixes, "frozen", lambda: {"smoke-1": small})
     for each, code in (
         (own, "score_graded.own_mix"),
         (newer, "score_graded.unknown_mix"),
-        (told.model_copy(update={"mix": small}), "score_graded.smoke"),
+        (but(told, mix=small), "score_graded.smoke"),
     ):
         score = judge(each).score
         assert score and (score.grade, score.missing[0].code) == ("indicative", code)
@@ -69,7 +70,7 @@ def test_a_mix_of_ones_own_is_never_ranked(monkeypatch: pytest.MonkeyPatch) -> N
 def test_another_mix_under_a_published_name_has_no_score(change: dict[str, object]) -> None:
     told = one_run(WATTS_AT_THE_WALL)
     assert told.mix
-    forged = told.model_copy(update={"mix": told.mix.model_copy(update=change)})
+    forged = but(told, mix=told.mix.model_copy(update=change))
     assert says("mix_complete.other_mix", "run", mix="edge-9") in said(quality.mix_complete, forged)
     found = judge(forged).score
     assert found and (found.mixes_per_hour, found.mixes_per_kwh) == (None, None)
@@ -78,9 +79,9 @@ def test_another_mix_under_a_published_name_has_no_score(change: dict[str, objec
 def test_a_plan_has_the_rates_of_the_solo_records() -> None:
     told = one_run(WATTS_AT_THE_WALL)
     [first, *others] = rates_of(told)
-    first = first.model_copy(update={"units_per_s": first.units_per_s * 2})
+    first = but(first, units_per_s=first.units_per_s * 2)
     flattered = replanned(told, **dict(place(MIX, [first, *others], told.devices)))
-    lost = told.model_copy(update={"records": tuple(each for each in told.records if each.key != "solo.llm.gpu-0")})
+    lost = but(told, records=tuple(each for each in told.records if each.key != "solo.llm.gpu-0"))
     route = {"phase": "mixed.1", "suite": "llm", "device": "gpu:0"}
     other = says("mix_complete.other_rate", "run", **route, planned_per_s=200.0, measured_per_s=100.0)
     assert said(quality.mix_complete, flattered) == [other]
@@ -89,10 +90,7 @@ def test_a_plan_has_the_rates_of_the_solo_records() -> None:
 
 def sandbagged(told: Result, slower: Mapping[str, float]) -> Result:
     """A machine that was so many times slower when these suites were measured alone."""
-    rates = [
-        rate.model_copy(update={"units_per_s": rate.units_per_s / slower.get(rate.suite, 1.0)})
-        for rate in rates_of(told)
-    ]
+    rates = [but(rate, units_per_s=rate.units_per_s / slower.get(rate.suite, 1.0)) for rate in rates_of(told)]
     played = [each for each in told.records if each.scenario == "mixed"]
     return made_up([(played, place(MIX, rates, told.devices))], EDGE, None, 0, ("gpu:0", "cpu:0"))
 
@@ -132,7 +130,7 @@ def replanned(told: Result, **changed: object) -> Result:
     """The result with another placement in its only plan."""
     [phase] = told.phases
     placement = not_none(phase.placement).model_copy(update=changed)
-    return told.model_copy(update={"phases": (phase.model_copy(update={"placement": placement}),)})
+    return but(told, phases=(but(phase, placement=placement),))
 
 
 def rates_of(told: Result) -> tuple[Rate, ...]:

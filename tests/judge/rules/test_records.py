@@ -6,7 +6,7 @@ import pytest
 
 from mixmark.harness.contracts.schema import Failure, LatencyLimits, RateTrial, Result, Trial
 from mixmark.harness.judge.rules import quality
-from tests.golden.sample import closed_loop, record, result
+from tests.golden.sample import but, closed_loop, record, result
 from tests.judge.found import done, failed, said, says
 
 
@@ -24,9 +24,7 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
 
     def searched(best: int, ended_by: str) -> Result:
         trials = tuple(Trial(batch=batch, units=batch, elapsed_ns=1) for batch in (1, 2, 4))
-        return result(
-            done().records[1].model_copy(update={"trials": trials, "batch": best, "search_ended_by": ended_by})
-        )
+        return result(but(done().records[1], trials=trials, batch=best, search_ended_by=ended_by))
 
     assert said(quality.batch_search_finished, searched(4, "time")) == [says("batch_search_finished", largest=4)]
     assert said(quality.batch_search_finished, searched(2, "time")) == [], "a larger one was no faster"
@@ -36,7 +34,7 @@ def test_a_batch_search_that_ran_out_of_time_is_told() -> None:
 
 def test_an_adapter_that_did_not_close_is_told() -> None:
     failure = Failure(kind="hung", message="no output", hint="see b.log")
-    close_failure = done().records[1].model_copy(update={"close_failure": failure})
+    close_failure = but(done().records[1], close_failure=failure)
     told = says("closed_cleanly", kind="hung", message="no output", hint="see b.log")
     assert said(quality.closed_cleanly, result(close_failure)) == [told]
     assert said(quality.closed_cleanly, done()) == []
@@ -60,7 +58,7 @@ def served(step_ns: int, feeds: int = 70, **more: object) -> Result:
     limits = LatencyLimits(percentile=0.9, total_ns=100, source="a test")
     feed = closed_loop([[step_ns]] * feeds)
     one = record("b", "resnet50", "image", feed, scenario="server")
-    return result(one.model_copy(update={"rate_per_s": 5.0, "latency_limits": limits, **more}))
+    return result(but(one, rate_per_s=5.0, latency_limits=limits, **more))
 
 
 def test_a_server_that_does_not_keep_its_limits_is_a_warning() -> None:
