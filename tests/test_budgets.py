@@ -18,7 +18,7 @@ BUDGETS = {
     "contracts": 1240,
     "resources": 345,
     "plugins": 555,
-    "plan": 920,
+    "plan": 925,
     "judge": 4340,
     "adapters": 2010,
     "meters": 255,
@@ -30,7 +30,7 @@ BUDGETS = {
     "reporters": 1680,
     "suites": 2600,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,778 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,782 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

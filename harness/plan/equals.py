@@ -14,8 +14,8 @@ def equals(result: Result) -> Mapping[str, tuple[str, ...]]:
     """The ids of the class of each device that has an equal, itself included, in the order of the result. Empty if the
     preset measures each device.
 
-    Equal devices have the same model, memory, parts, precisions and driver, on hosts of the same system and software. A
-    slice, a hosted service and a device without a name have no equal.
+    Equal devices have the same model, memory, parts, precisions, driver and routes, on hosts of the same system and
+    software. A slice, a hosted service and a device without a name have no equal.
     """
     if not presets.of(result.preset, result.tier).equals_once:
         return {}
@@ -25,11 +25,15 @@ def equals(result: Result) -> Mapping[str, tuple[str, ...]]:
     for host, system in result.systems.items():
         machines[host].append(system.model_dump_json(exclude={"accelerators"}))
         cards |= {(host, each.get("id", "")): sorted({**each, "id": ""}.items()) for each in system.accelerators}
+    routes = defaultdict[str, set[tuple[str, ...]]](set)
+    for suite, id, *engine in (share.route.key for phase in result.candidates for share in phase.shares):
+        routes[id].add((suite, *engine))
     classes: dict[Hashable, list[str]] = defaultdict(list)
     for device in result.devices:
         if device.name and not (device.slice_of or device.hosted):
             pieces = map(piece, device.silicon)
             parts = sorted(str((of, cards.get((device.host, local(part))))) for part, _, of in pieces)
             shape = device.model_dump_json(exclude={"id", "parts", "memory_pool"})
-            classes[shape, device.in_host_memory, *parts, *machines[device.host]].append(device.id)
+            own = (shape, device.in_host_memory, frozenset(routes[device.id]))
+            classes[*own, *parts, *machines[device.host]].append(device.id)
     return {id: tuple(ids) for ids in classes.values() if len(ids) > 1 for id in ids}

@@ -23,7 +23,7 @@ from mixmark.harness.plan.equals import equals
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.reporters.summary import summary
 from tests.fakes.machine import completions, record
-from tests.golden.sample import result
+from tests.golden.sample import but, result
 from tests.judge.found import not_none, said
 
 SECOND = 1_000_000_000
@@ -404,6 +404,9 @@ def test_devices_are_equal_by_their_facts() -> None:
     for other in others:
         unlike = tuple(each.model_copy(update=other) if each.id == "npu:2" else each for each in DEVICES)
         assert set(equals(run.model_copy(update={"devices": unlike}))) == {"npu:0", "npu:1"}, other
+    last = [phase for phase in run.candidates if phase.shares[0].route.device == "npu:2"]
+    by_others = [but(phase, tasks=()) if phase in last else phase for phase in run.candidates]
+    assert set(equals(run.model_copy(update={"candidates": tuple(by_others)}))) == {"npu:0", "npu:1"}
     newer = tuple({"id": id, "driver": "2" if id == "npu:2" else "1"} for id in NAMES)
     old, new = (run.system.model_copy(update={"accelerators": cards}) for cards in (run.system.accelerators, newer))
     assert set(equals(run.model_copy(update={"system": new}))) == {"npu:0", "npu:1"}

@@ -155,7 +155,7 @@ def workload(suite: str, tier: Tier, bits: int) -> Workload | Reason:
     batches: list[Batch] = []
     memory_bytes: dict[str, int] = {}
     for precision, width in BITS_PER_WEIGHT.items():
-        if (own := weight_class(precision)) < bits:
+        if (own := weight_class(precision)) < bits or precision == "as-file":  # types of a file of one's own
             continue
         try:
             built = registry.load_suite(suite, tier, weight_class=own)
