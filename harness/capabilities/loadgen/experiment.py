@@ -32,7 +32,7 @@ FEWEST, MOST = 64, 20_000
 SLOWER = 10
 """A test is ended after so many times its expected time."""
 MOST_BYTES = 64 << 20
-"""Of a log, which a worker wrote."""
+"""The largest log that is read: a worker wrote it."""
 
 
 class UnderLoadGen(Experiment):
