@@ -73,6 +73,9 @@ class Machine:
         self.actual = actual or (lambda pair, at_s: rates[pair])
         self.mix_units, self.quanta, self.concurrency, self.counts = mix_units, quanta, concurrency, counts
         self.queues: dict[str, list[Handed]] = {each.id: [] for each in devices}
+        self.number = {id: at for at, id in enumerate(self.queues)}
+        self.not_full = set(self.queues)
+        """The devices that may hold another feed: only these are asked, since a cluster has thousands."""
         self.running: dict[str, int] = dict.fromkeys(self.queues, 0)
         self.yields = marks or {}
         self.now_ns, self.may_wait = 0, may_wait
@@ -96,6 +99,7 @@ class Machine:
 
     def lose(self, id: str) -> None:
         del self.queues[id]
+        self.not_full.discard(id)
         self.ends = [end for end in self.ends if end[2] != id]
         heapq.heapify(self.ends)
         self.dispatcher.lost(id, self.now_ns)
@@ -115,6 +119,7 @@ class Machine:
             if self.ends and self.ends[0][0] < arrival_ns:
                 break
             self.now_ns = arrival_ns
+            self.not_full = set(self.queues)  # a full one takes up the request too
             self.hand_out()
             arrival_ns = self.next_arrival_ns()
         if not self.ends and not self.may_wait:
@@ -124,6 +129,7 @@ class Machine:
         self.now_ns, _, id, handed, since_ns = heapq.heappop(self.ends)
         suite = handed.suite
         self.running[id] -= 1
+        self.not_full.add(id)
         self.busy_ns[id] += self.now_ns - since_ns
         self.done[suite, id].append((since_ns, self.now_ns))
         if handed.due_ns is not None:
@@ -162,12 +168,15 @@ class Machine:
         given = True
         while given:
             given = False
-            for id, queue in self.queues.items():
+            for id in sorted(self.not_full, key=self.number.__getitem__):
+                queue = self.queues[id]
                 if handed := self.dispatcher.next(id, self.now_ns):
                     queue.append(handed)
                     given = True
                 while queue and self.running[id] < self.concurrency:
                     self._start(id, queue.pop(0))
+                if len(queue) + self.running[id] > self.concurrency:
+                    self.not_full.remove(id)
 
     def _start(self, id: str, handed: Handed) -> None:
         self.running[id] += 1

@@ -130,21 +130,18 @@ def test_a_disturbance_is_told_with_the_name_of_its_host(two: Result) -> None:
     assert (taken[0], taken[2]["machine"]) == ("no_steal_time.much", "host2")
 
 
-def canary(second: int, *times: int) -> Conditions:
-    return Conditions(begin_ns=second * SECOND, end_ns=(second + 1) * SECOND, canary_ns=times)
+def looped(about: Result, host: str, *times: int) -> Result:
+    """A loop took so long on a host, before the mix and after it."""
+    blocks = ((at * SECOND, each) for at, each in zip((-10, 700), times, strict=True))
+    canary = tuple(Conditions(begin_ns=at, end_ns=at + SECOND, canary_ns=(each,)) for at, each in blocks)
+    return on_host(about, host, conditions=canary)
 
 
 def test_the_fixed_loop_is_compared_on_each_host_by_itself(two: Result) -> None:
     """A loop of 1 ms on one host and of 2 ms on the other tells that the hosts differ, and nothing else."""
-    before, after = -10, 700
-
-    def run(host: str, *times: int) -> tuple[Conditions, ...]:
-        return tuple(canary(at, each) for at, each in zip((before, after), times, strict=True))
-
-    apart = on_host(on_host(two, "host1", conditions=run("host1", 1_000_000, 1_000_000)), "host2")
-    apart = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_000_000))
+    apart = looped(looped(two, "host1", 1_000_000, 1_000_000), "host2", 2_000_000, 2_000_000)
     assert said(interference.canary_stable, apart) == []
-    slower = on_host(apart, "host2", conditions=run("host2", 2_000_000, 2_100_000))
+    slower = looped(apart, "host2", 2_000_000, 2_100_000)
     apart_ms = {"fastest_ms": 2.0, "slowest_ms": 2.1, "drift": 0.05, "limit": 0.02}
     assert said(interference.canary_stable, slower) == [says("canary_stable", "host2", **apart_ms)]
     [(_, about, _)] = said(interference.canary_stable, canaries((1_000_000,), (1_100_000,)))
@@ -196,7 +193,8 @@ def test_traffic_beside_the_agent_s_own_is_told_of_its_host(two: Result) -> None
 # what cannot be true
 
 
-BASE = frozenset(contradictions(cluster(seconds=60), SuiteClaims()))
+GOOD = cluster(seconds=60)
+BASE = frozenset(contradictions(GOOD, SuiteClaims()))
 
 
 def contradicted(about: Result) -> list[str]:
@@ -205,33 +203,31 @@ def contradicted(about: Result) -> list[str]:
 
 
 def test_the_hosts_of_a_result_do_not_contradict_each_other() -> None:
-    good = cluster(seconds=60)
-    [group] = good.hosts
-    first = good.connections[0]
+    [group] = GOOD.hosts
+    first = GOOD.connections[0]
     double = Hosts(names=("host1",), system=group.system)
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"hosts": (group, double)}, "two of the hosts have the same name"),
         ({"hosts": (Hosts(names=("host1",), system=group.system),)}, "host2/gpu:0 belongs to no host of the run"),
         ({"hosts": ()}, "host1/plug belongs to no host of the run"),
-        ({"connections": (first, *good.connections)}, "two of the connections have the same name"),
+        ({"connections": (first, *GOOD.connections)}, "two of the connections have the same name"),
         (
-            {"connections": (connection(first.phase, "host9"), *good.connections)},
+            {"connections": (connection(first.phase, "host9"), *GOOD.connections)},
             f"host9 in {first.phase} belongs to no host of the run",
         ),
-        ({"devices": (*good.devices, device("gpu:7"))}, "gpu:7 belongs to no host of the run"),
+        ({"devices": (*GOOD.devices, device("gpu:7"))}, "gpu:7 belongs to no host of the run"),
         ({"environments": {"host9/acme": environment_of("3.12")}}, "host9/acme belongs to no host of the run"),
     )
-    assert contradicted(good) == []
+    assert contradicted(GOOD) == []
     for changed, text in cases:
-        said_of_it = contradicted(good.model_copy(update=changed))
+        said_of_it = contradicted(GOOD.model_copy(update=changed))
         assert any(text in each for each in said_of_it), (text, said_of_it)
 
 
 def test_phases_may_overlap_by_as_much_as_the_clocks_of_their_hosts_are_not_known() -> None:
     """All phases of the simulation begin at the same time."""
-    good = cluster(seconds=60)
-    bounds = tuple(connection(each.phase, each.host, 10**12) for each in good.connections)
-    vague = contradictions(good.model_copy(update={"connections": bounds}), SuiteClaims())
+    bounds = tuple(connection(each.phase, each.host, 10**12) for each in GOOD.connections)
+    vague = contradictions(GOOD.model_copy(update={"connections": bounds}), SuiteClaims())
     assert [each for each in vague if "was over" in each] == []
     over = [each for each in BASE if "was over" in each and "mixed.1" not in each]
     assert over and not [each for each in over if "host1" in each and "host2" in each], "hosts measure side by side"
@@ -239,8 +235,7 @@ def test_phases_may_overlap_by_as_much_as_the_clocks_of_their_hosts_are_not_know
 
 @pytest.mark.parametrize(("order", "early"), [((0, 2, 1), []), ((1, 2, 0), [0])], ids=["side by side", "swapped"])
 def test_each_host_has_measured_its_phases_in_their_order(order: tuple[int, ...], early: list[int]) -> None:
-    good = cluster(seconds=60)
-    solo = [each for each in good.records if each.scenario == "offline"]
+    solo = [each for each in GOOD.records if each.scenario == "offline"]
     first, second, other = solo[0], solo[1], next(each for each in solo if each.route.host == "host2")
     shares = [
         Share(key=each.key, route=each.route, scenario="offline", limits=LIMITS) for each in (first, second, other)
@@ -249,29 +244,27 @@ def test_each_host_has_measured_its_phases_in_their_order(order: tuple[int, ...]
         Phase(name=each.key, purpose="solo", tasks=(Task(device=each.route.device, shares=(each,)),)) for each in shares
     ]
     records = tuple((first, second, other)[at] for at in order)
-    found = contradictions(good.model_copy(update={"phases": tuple(phases), "records": records}), SuiteClaims())
+    found = contradictions(GOOD.model_copy(update={"phases": tuple(phases), "records": records}), SuiteClaims())
     assert [each for each in found if "turn" in each] == [
         f"{(first, second, other)[at].key} was measured before its turn" for at in early
     ]
 
 
 def test_a_device_of_two_hosts_is_no_fact() -> None:
-    good = cluster(seconds=60)
-    gpu, *rest = good.devices
+    gpu, *rest = GOOD.devices
     for changed in ({"parts": ("host1/gpu:0", "host2/gpu:0")}, {"memory_pool": "host2/gpu:0"}):
-        forged = sample.but(good, devices=(sample.but(gpu, **changed), *rest))
+        forged = sample.but(GOOD, devices=(sample.but(gpu, **changed), *rest))
         assert contradicted(forged) == ["host1/gpu:0 has parts or memory of another host"]
     with pytest.raises(ValidationError):
         connection("mixed.1", "host1", 1 << 61)
 
 
 def test_hosts_are_watched_and_begin_each_by_its_own_clock() -> None:
-    good = cluster(seconds=60)
-    begin, end = next(each.parent_window_ns for each in good.records if each.phase == "mixed.1") or (0, 0)
-    off = on_host(good, "host2", parent_window_ns=(begin + 1000, end + 1000), conditions=watched(begin, end, busy_ns=1))
+    begin, end = next(each.parent_window_ns for each in GOOD.records if each.phase == "mixed.1") or (0, 0)
+    off = on_host(GOOD, "host2", parent_window_ns=(begin + 1000, end + 1000), conditions=watched(begin, end, busy_ns=1))
     assert contradicted(off) == []
-    one = next(each for each in good.records if each.phase == "mixed.1")
-    found = contradicted(sample.altered(good, lambda each: each is one, parent_window_ns=(begin + 1000, end + 1000)))
+    one = next(each for each in GOOD.records if each.phase == "mixed.1")
+    found = contradicted(sample.altered(GOOD, lambda each: each is one, parent_window_ns=(begin + 1000, end + 1000)))
     assert any(" did not begin and end with mixed.1" in each for each in found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from mixmark.harness.contracts.schema import Completions, Cost, Device, Record
 from mixmark.harness.judge import roofline
@@ -25,26 +26,21 @@ def test_a_probe_kernel_of_several_yields_is_timed_by_all_of_them() -> None:
     assert ceiling == roofline.Ceiling("cpu:0", "torch", "fp32", 2e9, "gemm", 2e9, "gemv")
 
 
-def test_a_ceiling_counts_what_all_feeds_in_flight_did_together() -> None:
-    """Two streams, each on half of the device: alone, each would tell half of the ceiling."""
-    costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=8))
-    columns = [0, 0], [0, 0], [2, 4], [3, 7, 3, 7], [1, 1, 1, 1]
-    both = Completions(*map(np.array, columns))
-    probed = record("a", "p", "kernel", both, scenario="probe", costs=costs)
-    assert [*roofline.ceilings([probed]).values()] == [
-        roofline.Ceiling("cpu:0", "torch", "fp32", 2e9, "gemm", 2e9, "read")
-    ]
-    [together] = roofline.ceilings([probed.model_copy(update={"concurrency": 2})]).values()
-    assert together == roofline.Ceiling("cpu:0", "torch", "fp32", 4e9, "gemm", 4e9, "read")
-
-
-def test_what_uses_another_part_of_the_device_meanwhile_raises_no_ceiling() -> None:
-    """While one feed multiplies, the other one reads: neither adds to the other's rate."""
-    costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=6))
-    columns = [0, 3], [0, 3], [2, 4], [3, 6, 6, 9], [1, 1, 1, 1]
-    probed = record("a", "p", "kernel", Completions(*map(np.array, columns)), scenario="probe", costs=costs)
-    [ceiling] = roofline.ceilings([probed.model_copy(update={"concurrency": 2})]).values()
-    assert ceiling == roofline.Ceiling("cpu:0", "torch", "fp32", 2e9, "gemm", 2e9, "read")
+@pytest.mark.parametrize(
+    ("moved", "columns", "together"),
+    [(8, ([0, 0], [0, 0], [2, 4], [3, 7, 3, 7]), 4e9), (6, ([0, 3], [0, 3], [2, 4], [3, 6, 6, 9]), 2e9)],
+    ids=["each on half of the device", "one multiplies while the other reads"],
+)
+def test_a_ceiling_counts_what_all_feeds_in_flight_did_together(
+    moved: int, columns: tuple[list[int], ...], together: float
+) -> None:
+    """Of the same kind: a feed that uses another part of the device meanwhile raises no ceiling."""
+    costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=moved))
+    done = Completions(*map(np.array, (*columns, [1] * 4)))
+    probed = record("a", "p", "kernel", done, scenario="probe", costs=costs)
+    for concurrency, per_s in ((1, 2e9), (2, together)):
+        [ceiling] = roofline.ceilings([probed.model_copy(update={"concurrency": concurrency})]).values()
+        assert ceiling == roofline.Ceiling("cpu:0", "torch", "fp32", per_s, "gemm", per_s, "read")
 
 
 def known(flops_per_s: float | None, bytes_per_s: float | None) -> roofline.PeakRates:
@@ -72,16 +68,9 @@ def test_a_group_has_its_own_ceiling_or_what_those_of_its_parts_add_up_to() -> N
     peaks, _ = roofline.peak_rates(alone, devices)
     assert peaks.flops_per_s["gpu:pair", "fp32"] == 3e17
     assert peaks.bytes_per_s["gpu:pair"] == 2 * 4e9 * 1e9 / 400
-
-
-def test_a_group_has_a_witness_if_all_of_its_parts_have_one() -> None:
-    parts = [Device(id=f"gpu:{name}", kind="gpu", memory_pool=name) for name in "ab"]
-    devices = [*parts, Device(id="gpu:pair", kind="gpu", memory_pool="pair", parts=("gpu:a", "gpu:b"))]
-    alone = [on("gpu:a", 1e17), on("gpu:b", 2e17)]
     for witnesses, both in ((["gpu-a"], False), (["gpu-a", "gpu-b"], True)):
         known = roofline.ceilings(alone, devices, witnesses)
-        assert known["gpu:a", "torch", "fp32"].witnessed
-        assert known["gpu:pair", "torch", "fp32"].witnessed is both
+        assert (known["gpu:a", "torch", "fp32"].witnessed, known["gpu:pair", "torch", "fp32"].witnessed) == (True, both)
 
 
 def test_the_roofline_takes_the_slower_of_compute_and_memory_at_each_yield() -> None:
@@ -129,8 +118,5 @@ def test_an_unknown_share_of_the_roofline_says_why() -> None:
     assert why(short, known(1, 1)) == "the cost model has 3 yields a feed, the record 2 to 2"
     still = record("a", "llm", "token", closed_loop([[0, 0, 0]]), costs=COSTS)
     assert why(still, known(1, 1)) == "the clock did not tick"
-
-
-def test_what_moves_no_bytes_needs_no_ceiling_of_them() -> None:
-    one = record("a", "gemm", "product", closed_loop([[400]]), costs=(Cost(name="gemm", flops=100, bytes=0),))
-    assert roofline.achieved(one, known(1e9, None), known(1e9, None)).fraction == 0.25
+    multiplied = record("a", "gemm", "product", closed_loop([[400]]), costs=(Cost(name="gemm", flops=100, bytes=0),))
+    assert roofline.achieved(multiplied, known(1e9, None), known(1e9, None)).fraction == 0.25, "it moves no bytes"

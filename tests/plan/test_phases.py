@@ -23,8 +23,8 @@ TARGETS = (
 
 
 def cells(phases: tuple[Phase, ...]) -> list[tuple[str, ...]]:
-    shares = [phase.tasks[0].shares[0] for phase in phases]
-    return [(s.route.device, s.route.adapter, s.route.suite, s.route.precision, s.scenario) for s in shares]
+    routes = [(share.route, share.scenario) for share in shares(phases)]
+    return [(it.device, it.adapter, it.suite, it.precision, scenario) for it, scenario in routes]
 
 
 def shares(phases: tuple[Phase, ...]) -> list[Share]:
@@ -32,16 +32,10 @@ def shares(phases: tuple[Phase, ...]) -> list[Share]:
 
 
 def test_quick_is_the_native_scenario_of_each_suite_between_two_probes() -> None:
-    assert cells(solo(TARGETS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE))[:8] == [
-        ("cpu:0", "torch", "probe", "fp32", "probe"),
-        ("cpu:0", "torch", "llm", "fp32", "single-stream"),
-        ("cpu:0", "torch", "dlrm", "fp32", "offline"),
-        ("cpu:0", "torch", "probe", "fp32", "probe"),
-        ("cpu:0", "onnxruntime", "probe", "fp32", "probe"),
-        ("cpu:0", "onnxruntime", "llm", "fp32", "single-stream"),
-        ("cpu:0", "onnxruntime", "dlrm", "fp32", "offline"),
-        ("cpu:0", "onnxruntime", "probe", "fp32", "probe"),
-    ]
+    probe = ("probe", "fp32", "probe")
+    rows = [probe, ("llm", "fp32", "single-stream"), ("dlrm", "fp32", "offline"), probe]
+    expected = [("cpu:0", adapter, *row) for adapter in ("torch", "onnxruntime") for row in rows]
+    assert cells(solo(TARGETS, (LLM, DLRM), "edge", PRESETS["quick"], probe=PROBE))[:8] == expected
 
 
 def test_standard_is_all_scenarios_and_a_device_runs_its_best_precision() -> None:
@@ -88,12 +82,8 @@ def test_a_probe_streams_nothing_where_its_matrices_would_take_more_than_a_quart
 
 def test_runs_of_a_cell_lie_apart() -> None:
     phases = solo(TARGETS[:2], (LLM,), "edge", PRESETS["quick"], runs=2)
-    assert [(c[1], share.run) for c, share in zip(cells(phases), shares(phases), strict=True)] == [
-        ("torch", 1),
-        ("onnxruntime", 1),
-        ("torch", 2),
-        ("onnxruntime", 2),
-    ]
+    runs = [(route[1], share.run) for route, share in zip(cells(phases), shares(phases), strict=True)]
+    assert runs == [(adapter, run) for run in (1, 2) for adapter in ("torch", "onnxruntime")]
     assert len({share.key for share in shares(phases)}) == 4
 
 

@@ -12,17 +12,9 @@ from mixmark.harness.contracts.schema import Device, Placement, Rate
 from mixmark.harness.plan.bound import best_kind, each_once, verify
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes import machine as fake
+from tests.fakes.machine import MIX
 
-# The worked example of the method's part E: units/s on a GPU and a CPU, and the watts of each while it does it.
-MIX = {"llm": 200.0, "diffusion": 1.0, "dlrm": 40_000.0, "resnet50": 1000.0}
-EXAMPLE = {
-    "llm": ((100, 280), (10, 170)),
-    "diffusion": ((0.5, 350), (0.01, 180)),
-    "dlrm": ((20_000, 150), (30_000, 190)),
-    "resnet50": ((2000, 320), (100, 180)),
-}
-GPU = Device(id="gpu:0", kind="gpu", memory_pool="gpu:0")
-CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
+GPU, CPU = fake.device("gpu:0"), fake.device("cpu:0")
 POWER = Power({"gpu:0": 60, "cpu:0": 50}, 120)
 
 
@@ -31,11 +23,8 @@ def rate(suite: str, device: str, units_per_s: float, watts: float | None = None
     return Rate.model_validate({"suite": suite, "device": device, "units_per_s": units_per_s, "watts": watts, **fields})
 
 
-RATES = [
-    rate(suite, device.id, units, watts)
-    for suite, row in EXAMPLE.items()
-    for device, (units, watts) in zip((GPU, CPU), row, strict=True)
-]
+RATES = fake.solo(fake.GPU_AND_CPU, fake.AT_WORK)
+"""The worked example of the method's part E."""
 
 
 def of(plan: Placement, device: str) -> list[float]:
@@ -118,7 +107,7 @@ def test_host_threads_are_paid_for_in_full_where_the_accelerator_is_used_a_littl
 
 
 def test_a_host_that_only_feeds_accelerators_computes_nothing() -> None:
-    gpus = [Device(id=f"gpu:{index}", kind="gpu", memory_pool=f"gpu:{index}") for index in range(4)]
+    gpus = [gpu(name) for name in "abcd"]
     rates = [each.model_copy(update={"device": gpu.id}) for gpu in gpus for each in RATES[::2]] + RATES[1::2]
     plan = place(MIX, rates, [*gpus, CPU], host_fraction=0.3)
     assert plan.mixes_per_s == pytest.approx(4 / 6.5)
@@ -262,10 +251,8 @@ def test_a_false_certificate_is_found_without_a_solver() -> None:
 @st.composite
 def machines(draw: st.DrawFn) -> tuple[dict[str, float], list[Rate], list[Device]]:
     pace = st.floats(0.01, 1000)
-    devices = [
-        Device.model_validate({"id": f"{kind}:{index}", "kind": kind, "memory_pool": f"pool:{index}"})
-        for index, kind in enumerate(draw(st.lists(st.sampled_from(["cpu", "gpu", "npu"]), min_size=1, max_size=4)))
-    ]
+    kinds = draw(st.lists(st.sampled_from(["cpu", "gpu", "npu"]), min_size=1, max_size=4))
+    devices = [fake.device(f"{kind}:{index}") for index, kind in enumerate(kinds)]
     suites = [f"s{index}" for index in range(draw(st.integers(1, 4)))]
     rates = [
         rate(suite, device.id, draw(pace), draw(st.floats(1, 500)))

@@ -12,7 +12,7 @@ import pytest
 from mixmark.harness.contracts import schema
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.judge.assessment import judge
-from mixmark.harness.judge.rules import quality
+from mixmark.harness.judge.rules import integrity, quality
 from mixmark.harness.judge.rules.consistency import SuiteClaims, contradictions
 from mixmark.harness.judge.statistics.timestamps import screening_per_s
 from mixmark.harness.measure import stages
@@ -23,7 +23,7 @@ from mixmark.harness.plan.equals import equals
 from mixmark.harness.plan.phases import Target, Workload
 from mixmark.reporters.summary import summary
 from tests.fakes.machine import completions, record
-from tests.golden.sample import but, result
+from tests.golden.sample import altered, but, result
 from tests.judge.found import not_none, said
 
 SECOND = 1_000_000_000
@@ -94,7 +94,7 @@ def went(before: schema.Result, speeds: Speeds, audit: schema.Audit | None = PAS
             "run": share.run,
             "screening": share.limits.screening,
             "feed_units": 4,
-            "costs": (schema.Cost(name="all", flops=flops, bytes=0, yields=4),) if flops else (),
+            "costs": (schema.Cost(name="all", flops=flops, bytes=flops, yields=4),) if flops else (),
         }
         fresh.append(schema.Record.model_validate(record | ({} if share.limits.cut_off else {"audit": audit})))
     return before.model_copy(update={"records": (*before.records, *fresh)})
@@ -104,8 +104,11 @@ def grown(before: schema.Result, *phases: schema.Phase) -> schema.Result:
     return before.model_copy(update={"phases": (*before.phases, *phases)})
 
 
-def state(after: schema.Result, limits: schema.Limits = presets.SMOKE_MIX) -> RunState:
-    return RunState(after, replace(presets.of("ranked", "smoke"), mix=limits), {})
+RANKED = presets.of("ranked", "smoke")
+
+
+def state(after: schema.Result, preset: presets.Preset = RANKED) -> RunState:
+    return RunState(after, preset, {})
 
 
 def planned(after: schema.Result) -> list[schema.Phase]:
@@ -234,6 +237,8 @@ def test_the_fastest_screening_run_is_measured_until_none_is_faster_than_a_measu
     assert measured(tried(began(routes), speeds)) == [("llm", "torch"), ("llm", "openvino"), ("llm", "onnxruntime")]
     faster = tried(began(routes), {**speeds, "openvino": (7.5, 7.4)})
     assert measured(faster) == [("llm", "torch"), ("llm", "openvino")]
+    crashed = tried(began(routes), {**speeds, "openvino": (7.5, 0)})
+    assert measured(crashed) == [("llm", "torch"), ("llm", "openvino"), ("llm", "onnxruntime")]
     assert not [each for each in contradictions(faster, SuiteClaims()) if "planned" in each]
     assert {adapter for purpose, _, adapter, _ in told(faster.phases) if purpose == "screening"} == set(
         ("onnxruntime", "openvino", "acme")
@@ -245,18 +250,15 @@ def test_the_fastest_screening_run_is_measured_until_none_is_faster_than_a_measu
 def test_if_the_score_comes_first_checks_choose_the_routes_and_near_ones_are_checked_once_more() -> None:
     routes = candidates(*PAIR, target("openvino", "fp32", dlrm=("fp32",)), target("acme", "fp32", dlrm=()))
     speeds: Speeds = {"torch": 7, "onnxruntime": 7.5, "openvino": 6.8, "acme": 5}
-
-    def state(after: schema.Result) -> RunState:
-        return RunState(after, replace(presets.of("quick", "edge"), mix=presets.SMOKE_MIX), {})
-
+    quick = replace(presets.of("quick", "edge"), mix=presets.SMOKE_MIX)
     after, waiting, audits = began(routes), PASSED.model_copy(update={"values": ()}), 0
     named: list[str] = []
     while len(named) < 30:
-        if not stages.audits_wait(state(after)):
+        if not stages.audits_wait(state(after, quick)):
             audits += 1
             right = [each.model_copy(update={"audit": PASSED}) if each.audit else each for each in after.records]
             after = after.model_copy(update={"records": tuple(right)})
-        steps = [step for step in stages.next_steps(state(after)) if isinstance(step, schema.Phase)]
+        steps = [step for step in stages.next_steps(state(after, quick)) if isinstance(step, schema.Phase)]
         named += [phase.name.replace(".single-stream", "").replace("cpu-0.", "") for phase in steps]
         if not steps or steps[0].purpose == "mixed":
             break
@@ -273,12 +275,6 @@ def test_if_the_score_comes_first_checks_choose_the_routes_and_near_ones_are_che
     assert (named[-1], audits) == ("mix1", 1), "before the plan, and not between the probe and the mix"
     (mixed,) = [phase.placement for phase in steps if phase.placement]
     assert {(rate.suite, rate.adapter) for rate in mixed.rates} == {("llm", "onnxruntime"), ("dlrm", "openvino")}
-
-
-def test_a_route_that_crashes_when_it_is_measured_is_left_out() -> None:
-    routes = candidates(*PAIR, target("openvino", "fp32", dlrm=()))
-    after = tried(began(routes), {"torch": 7, "onnxruntime": (7.4, 0), "openvino": 7.2})
-    assert measured(after) == [("llm", "torch"), ("llm", "onnxruntime"), ("llm", "openvino")]
 
 
 def test_a_run_claims_no_weight_class_above_its_routes() -> None:
@@ -332,19 +328,27 @@ def to_begin(preset: str) -> schema.Result:
     return result().model_copy(update=facts)
 
 
-def ran(preset: str, slow: str = "", crashes: str = "") -> schema.Result:
-    """A run in which each device does 100 tokens and 1,000 samples a second. slow: does half as many in the mix.
-    crashes: the device that does no llm."""
+def ran(preset: str, step_ns: int = SECOND, crashes: str = "") -> schema.Result:
+    """A run in which each device does 100 tokens or 1,000 samples a second, or 2,000 units of a probe. step_ns: the
+    length of a feed of npu:2 in the mix. crashes: the device that does no llm."""
     after = to_begin(preset)
     while steps := stages.next_steps(RunState(after, presets.PRESETS[preset], {})):
         for phase in (step for step in steps if isinstance(step, schema.Phase)):
             after, (suite, device, *_) = grown(after, phase), phase.shares[0].route.key
             if phase.purpose == "mixed":
-                mixed = (_mixed(phase, share, SECOND * (1 + (share.route.device == slow))) for share in phase.shares)
+                on_2 = {"npu:2": step_ns}
+                mixed = (_mixed(phase, share, on_2.get(share.route.device, SECOND)) for share in phase.shares)
                 after = after.model_copy(update={"records": (*after.records, *mixed)})
             else:
-                after = went(after, {"torch": 0 if (suite, device) == ("llm", crashes) else UNITS.get(suite, 1)})
+                after = went(
+                    after, {"torch": 0 if (suite, device) == ("llm", crashes) else UNITS.get(suite, 2000)}, flops=1e9
+                )
     return after
+
+
+def did(record: schema.Record, suite: str, device: str) -> bool:
+    """Whether a record is of a suite on a device in the mix."""
+    return (record.phase, *record.route.key[:2]) == ("mix1", suite, device)
 
 
 def _mixed(phase: schema.Phase, share: schema.Share, step_ns: int) -> schema.Record:
@@ -380,13 +384,34 @@ def test_quick_measures_one_of_equal_devices_and_ranked_measures_each() -> None:
     assert said(quality.equals_alike, ranked) == []
 
 
-def test_a_slow_twin_is_found_and_a_run_that_trusted_equals_has_no_rank() -> None:
-    run = ran("quick", slow="npu:2")
-    assert sorted((code, about, values.get("times")) for code, about, values in said(quality.equals_alike, run)) == [
-        *[("equals_alike", "npu:2", pytest.approx(0.5))] * 2,
-        ("equals_alike.once", "npu:0", None),
-    ]
+@pytest.mark.parametrize(
+    ("times", "by_equal", "llm"), [(0.5, True, 0.1), (0.8, True, 0.1), (0.5, False, 0.25), (0.8, False, None)]
+)
+def test_a_slow_twin_is_found_and_a_run_that_trusted_equals_has_no_rank(
+    times: float, by_equal: bool, llm: float | None
+) -> None:
+    """by_equal: whether npu:0, which was measured for npu:2, does llm in the mix too. llm: the limit of the finding."""
+    whole = ran("quick", step_ns=round(SECOND / times))
+    run = but(whole, records=tuple(each for each in whole.records if by_equal or not did(each, "llm", "npu:0")))
+    found = {(code, about, values.get("suite")): values for code, about, values in said(quality.equals_alike, run)}
+    limits = {"dlrm": 0.1} | ({"llm": llm} if llm else {})
+    once = ("equals_alike.once", "npu:0", None)
+    assert found.keys() == {once, *(("equals_alike", "npu:2", suite) for suite in limits)}
+    for suite, limit in limits.items():
+        values = found["equals_alike", "npu:2", suite]
+        assert (values["times"], values["limit"]) == (pytest.approx(times, rel=0.02), limit)
     assert [each.code for each in not_none(judge(run).score).unranked].count("equals_alike.unranked") == 1
+
+
+def test_the_peaks_of_a_device_are_those_of_its_equals() -> None:
+    run = ran("quick")
+    assert said(integrity.probed, run) == [] and "npu:2" not in {each.device for each in judge(run).ceilings}
+    limit = not_none(judge(run).hardware_limit_per_hour)
+    assert limit.estimate == pytest.approx(4 * 2000 * 3600 / sum(UNITS.values())), "four devices, two of them lent"
+    cost = schema.Cost(name="all", flops=3e12, bytes=3e12, streamed_bytes=3e12)
+    fast = altered(run, lambda each: did(each, "llm", "npu:2"), costs=(cost,))
+    over = [(values["device"], values["unit"], values["times"]) for *_, values in said(integrity.below_ceiling, fast)]
+    assert over == [("npu:2", unit, pytest.approx(1.5)) for unit in ("FLOP/s", "byte/s")]
 
 
 def test_if_a_suite_fails_on_one_of_equal_devices_the_next_one_is_tried() -> None:

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from mixmark.harness.contracts.schema import Environment, Hosts, Result
+from mixmark.harness.contracts.schema import Hosts, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.plan import mixes
 from mixmark.reporters.hosts import label
 from mixmark.submissions.conclude import machine_of
 from mixmark.submissions.redact import Redactor, host_names, words_of
-from tests.fakes.hosts import cluster
+from tests.fakes.hosts import cluster, environment_of
 from tests.fakes.machine import EDGE
 from tests.golden.sample import but, system
 
@@ -26,8 +26,7 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def named(*names: str) -> Result:
-    environment = Environment(origin="built in", spec="a:A", python="3.12", mixmark="0.1.0")
-    return cluster(names, seconds=60).model_copy(update={"environments": {"acme": environment}})
+    return but(cluster(names, seconds=60), environments={"acme": environment_of("3.12")})
 
 
 def test_the_names_of_hosts_are_replaced_everywhere_and_the_figures_stay() -> None:

@@ -1,6 +1,6 @@
-"""What the size of a cluster costs, in a table.
+"""What the size of a cluster costs, in a table. From the second number of hosts on, n^x says how it grows with it.
 
-Run: python -m bench.capabilities.hosts.scale judge [HOSTS…]    (10 40 100)
+Run: python -m bench.capabilities.hosts.scale judge [HOSTS…]    (10 100 1000)
      python -m bench.capabilities.hosts.scale plan [HOSTS…]     (10 100 1000)
      python -m bench.capabilities.hosts.scale alone [HOSTS…]    (1 2 4 8)
 
@@ -11,6 +11,7 @@ alone: agents that are threads of this process, each with 4 phases of a second, 
 
 from __future__ import annotations
 
+import math
 import random
 import resource
 import sys
@@ -39,14 +40,19 @@ APART = 0.02
 PHASES = 4
 
 
-def judging(hosts: int) -> str:
+Cost = tuple[float, str]
+"""Seconds, and what they are."""
+
+
+def judging(hosts: int) -> Cost:
     result = cluster([f"host{number}" for number in range(1, hosts + 1)], seconds=SECONDS)
     began_s = time.process_time()
     judge(result)
-    return f"{time.process_time() - began_s:7.2f} s of CPU"
+    used_s = time.process_time() - began_s
+    return used_s, f"s of CPU, result.json {len(result.model_dump_json(indent=2)):,} bytes"
 
 
-def planning(hosts: int) -> str:
+def planning(hosts: int) -> Cost:
     draw = random.Random(1)
     kinds = {
         (kind, device.partition(":")[0], suite): draw.lognormvariate(0, 1)
@@ -65,7 +71,7 @@ def planning(hosts: int) -> str:
     plan = by_classes(place(MIX, first, devices[: len(DEVICES)], host_fraction=0.02), devices)
     began_s = time.process_time()
     plan(MIX, rates)
-    return f"{time.process_time() - began_s:7.2f} s of CPU"
+    return time.process_time() - began_s, "s of CPU"
 
 
 class Working(StandIn):
@@ -76,7 +82,7 @@ class Working(StandIn):
         return super().measure(phase)
 
 
-def measuring(hosts: int) -> str:
+def measuring(hosts: int) -> Cost:
     names = [f"host{number}" for number in range(1, hosts + 1)]
     phases = [alone(f"solo{at}-{name}", f"{name}/npu:a") for name in names for at in range(PHASES)]
     with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch:
@@ -91,11 +97,11 @@ def measuring(hosts: int) -> str:
                 for facts in led.measure(requests, lambda event: None):
                     assert not [record for record in facts.records if record.error]
             used_s = time.process_time() - used_s
-            return f"{time.monotonic() - began_s:7.2f} s, {used_s:5.2f} s of CPU, agents included"
+            return time.monotonic() - began_s, f"s, {used_s:5.2f} s of CPU, agents included"
 
 
-PARTS: dict[str, tuple[Callable[[int], str], str]] = {
-    "judge": (judging, "10 40 100"),
+PARTS: dict[str, tuple[Callable[[int], Cost], str]] = {
+    "judge": (judging, "10 100 1000"),
     "plan": (planning, "10 100 1000"),
     "alone": (measuring, "1 2 4 8"),
 }
@@ -103,7 +109,10 @@ PARTS: dict[str, tuple[Callable[[int], str], str]] = {
 
 if __name__ == "__main__":
     measured, usual = PARTS[sys.argv[1]]
-    for count in sys.argv[2:] or usual.split():
-        cost = measured(int(count))
+    before: tuple[int, float] | None = None
+    for hosts in map(int, sys.argv[2:] or usual.split()):
+        seconds, words = measured(hosts)
+        growth = before and f", n^{math.log(seconds / before[1]) / math.log(hosts / before[0]):.2f}"
         memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(f"{sys.argv[1]} {count:>6} hosts: {cost}, {memory_mib:,} MiB", flush=True)
+        print(f"{sys.argv[1]} {hosts:>6} hosts: {seconds:7.2f} {words}, {memory_mib:,} MiB{growth or ''}", flush=True)
+        before = hosts, seconds

@@ -86,8 +86,9 @@ class Coordinator:
         self._tallies[host] = tally
         self._paces |= {pair: pace for pair, pace in tally.paces.items() if pair in self._solo}
 
-    def remove(self, host: str, now_s: float) -> None:
-        """Plans without a lost host. Its finished units still count."""
+    def remove(self, host: str) -> None:
+        """The next grants are planned without this lost host, one plan for all that were lost since the last ones. Its
+        finished units still count."""
         tally = self._tallies.pop(host)
         for suite, units in tally.finished.items():
             self._finished_by_lost[suite] += units
@@ -96,7 +97,7 @@ class Coordinator:
             self._paces.pop(pair, None)
         able = {suite for suite, _ in self._solo}
         self._mix_units = {suite: units for suite, units in self._mix_units.items() if suite in able}
-        self._replan(now_s)
+        self._planned_s = -REPLAN_S
 
     def grants(self, now_s: float) -> Mapping[str, Grant]:
         """The next grant of each host. now_s: seconds since the phase began."""
@@ -123,7 +124,10 @@ class Coordinator:
         return Grant(units, credit)
 
     def _has_changed(self) -> bool:
-        return any(abs(pace - self._planned[pair]) > SAME * self._planned[pair] for pair, pace in self._paces.items())
+        same = self._planned.keys() == self._solo.keys()
+        return not same or any(
+            abs(pace - self._planned[pair]) > SAME * self._planned[pair] for pair, pace in self._paces.items()
+        )
 
     def _replan(self, now_s: float) -> None:
         """Plans anew from the observed rates. The old plan stays if no other is possible."""

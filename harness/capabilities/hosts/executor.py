@@ -330,7 +330,7 @@ class _PhaseOnHosts:
         then goes to the other hosts."""
         host.reply = reply
         if self.coordinator and host.name in self.coordinator.hosts and not self.over:
-            self.coordinator.remove(host.name, self._elapsed_s(clock.now_s()))
+            self.coordinator.remove(host.name)
 
     def _coordinate(self) -> None:
         """Begins a mixed phase when every remaining host is ready, and then grants work every EVERY_S."""

@@ -54,7 +54,7 @@ class Cluster:
 
     def lose(self, host: str) -> None:
         """The host dies. Its reported work is kept."""
-        self.coordinator.remove(host, self.now_s)
+        self.coordinator.remove(host)
         del self.hosts[host]
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,17 +13,18 @@ from mixmark.harness.capabilities.hosts.classes import by_classes
 from mixmark.harness.capabilities.hosts.coordinator import AHEAD_S
 from mixmark.harness.capabilities.hosts.dispatcher import Tally
 from mixmark.harness.contracts.device_ids import local
-from mixmark.harness.contracts.schema import Device, Rate
+from mixmark.harness.contracts.schema import Device, Placement, Rate
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.bound import verify
 from mixmark.harness.plan.placement import Objective, Power, place
+from tests.capabilities.hosts import simulated
 from tests.capabilities.hosts.simulated import Cluster, drawn, host, many
-from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, device, solo
+from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, Rates, device, solo
 
 HOSTS = {"gpu:0": "one", "cpu:0": "two"}
 
 
-@pytest.mark.parametrize("link_s", [0.001, 0.05])
+@pytest.mark.parametrize("link_s", [0.001, 0.05, pytest.param(0.99, id="as late as by a plan for 1,000 hosts")])
 def test_two_hosts_do_what_one_machine_with_their_devices_does(link_s: float) -> None:
     cluster = Cluster(MIX, GPU_AND_CPU, QUANTA, HOSTS, link_s)
     assert cluster.run(1500) == pytest.approx(cluster.placement.bound_per_s, rel=0.01)
@@ -36,6 +38,11 @@ def test_hosts_of_random_rates_reach_the_bound(link_s: float) -> None:
     assert cluster.messages == 20 * 2 * 150, "whatever the number of feeds"
 
 
+def planned(cluster: Cluster, rates: Rates) -> Placement:
+    """The best plan of its mix for these rates."""
+    return place(cluster.mix_units, solo(rates), [device(id) for id in dict.fromkeys(id for _, id in rates)])
+
+
 def test_what_a_host_loses_of_its_speed_is_planned_around() -> None:
     def actual(pair: Pair, at_s: float) -> float:
         return 0.3 if at_s > 100 and host(pair[1]) == "h0" else 1.0
@@ -43,19 +50,26 @@ def test_what_a_host_loses_of_its_speed_is_planned_around() -> None:
     cluster = many(hosts=6, devices=2, suites=3, seed=2, actual=actual)
     cluster.run(160)
     rates = {pair: rate * actual(pair, math.inf) for pair, rate in drawn(6, 2, 3, 2).items()}
-    later = place(cluster.mix_units, solo(rates), [device(id) for id in dict.fromkeys(id for _, id in rates)])
+    later = planned(cluster, rates)
     assert later.mixes_per_s < 0.95 * cluster.placement.mixes_per_s
     assert cluster.run(600) == pytest.approx(later.mixes_per_s, rel=0.02)
 
 
-def test_a_host_that_is_lost_is_planned_around_and_what_it_did_counts() -> None:
+def test_hosts_that_are_lost_are_planned_around_at_once_and_what_they_did_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulated, "place", plans := Mock(side_effect=place))
     cluster = many(hosts=6, devices=2, suites=3, seed=3)
     cluster.run(100)
     before = cluster.mixes
-    cluster.lose("h1")
+    plans.reset_mock()
+    for lost in ("h1", "h4"):
+        cluster.lose(lost)
     assert cluster.mixes == before
-    rates = {pair: rate for pair, rate in drawn(6, 2, 3, 3).items() if host(pair[1]) != "h1"}
-    later = place(cluster.mix_units, solo(rates), [device(id) for id in dict.fromkeys(id for _, id in rates)])
+    cluster.coordinator.grants(cluster.now_s)
+    assert plans.call_count == 1, "a rack that fails costs one plan"
+    rates = {pair: rate for pair, rate in drawn(6, 2, 3, 3).items() if host(pair[1]) not in ("h1", "h4")}
+    later = planned(cluster, rates)
     assert cluster.run(600) == pytest.approx(later.mixes_per_s, rel=0.02)
     with pytest.raises(KeyError, match="h1"):
         cluster.coordinator.update("h1", Tally({}, {}, {}, {}))

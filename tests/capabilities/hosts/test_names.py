@@ -14,7 +14,6 @@ from mixmark.harness.contracts.schema import (
     Absent,
     AcceleratorConditions,
     Clock,
-    Completions,
     Conditions,
     Device,
     Fact,
@@ -25,6 +24,7 @@ from mixmark.harness.contracts.schema import (
 )
 from mixmark.harness.plan.placement import place
 from tests.capabilities.hosts.stand_ins import PACKAGE, device, rate, share
+from tests.fakes.machine import completions
 from tests.golden import sample
 
 HOUR_NS = 3_600_000_000_000
@@ -48,12 +48,6 @@ class Own(Fact):
     ids: ClassVar = ("device",)
     device: str
     what: str
-
-
-def completions(stamps: list[int]) -> Completions:
-    """A feed for every two timestamps."""
-    issued, yielded = np.array(stamps[0::2]), np.array(stamps[1::2])
-    return Completions(issued, issued, np.arange(1, len(issued) + 1), yielded, np.ones(len(yielded), np.int64))
 
 
 def test_every_id_of_a_device_a_domain_and_a_lacking_source_gets_the_host_and_nothing_else_changes() -> None:
@@ -107,7 +101,7 @@ def test_the_parts_of_all_hosts_together_are_the_phase(placed: list[tuple[str, i
 
 def test_a_record_gets_the_hosts_names_and_the_runs_timestamps() -> None:
     conditions = Conditions(begin_ns=1_400, end_ns=2_600, accelerators=(AcceleratorConditions(id="gpu:0"),))
-    at_home = sample.record("low.a", "low", "sample", completions([1_500, 1_600, 1_700, 1_900])).model_copy(
+    at_home = sample.record("low.a", "low", "sample", completions([(1_500, 1_600), (1_700, 1_900)], 1)).model_copy(
         update={
             "parent_window_ns": (1_450, 2_500),
             "conditions": (conditions,),
@@ -130,7 +124,7 @@ def test_a_record_gets_the_hosts_names_and_the_runs_timestamps() -> None:
 @given(clock=drifting, since_ns=st.lists(st.integers(-HOUR_NS, HOUR_NS), min_size=2, max_size=40))
 def test_timestamps_keep_their_order_and_durations_change_by_the_drift_alone(clock: Clock, since_ns: list[int]) -> None:
     stamps = sorted(clock.at_ns + clock.offset_ns + since for since in since_ns[: len(since_ns) // 2 * 2])
-    moved = names.to_run("left", completions(stamps), clock)
+    moved = names.to_run("left", completions([*zip(stamps[::2], stamps[1::2], strict=True)], 1), clock)
     ours = np.ravel(np.column_stack([moved.issued_ns, moved.yielded_ns])).tolist()
     assert ours == sorted(ours)
     assert ours == [clocks.ours_ns(clock, stamp) for stamp in stamps], "one timestamp and a column move alike"
