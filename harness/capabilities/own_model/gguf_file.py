@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mixmark.harness.capabilities.own_model import OnnxFile
-from mixmark.harness.capabilities.own_model.model import regular
+from mixmark.harness.capabilities.own_model.model import MAGIC, regular
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Feeds, Graph, Value
@@ -54,9 +54,13 @@ class GgufFile(OnnxFile):
         """Reads what the file says of itself. Raises UsageError."""
         file, free = Path(self.options["file"]), memory.available_bytes()
         try:
+            size = regular(file).stat().st_size
+            with file.open("rb") as opened:
+                if opened.read(4) != MAGIC:
+                    raise ValueError("it does not begin with GGUF")
             from gguf import GGUFReader, LlamaFileType
 
-            size, reader = regular(file).stat().st_size, GGUFReader(file)
+            reader = GGUFReader(file)
             kinds = [each.contents() for name, each in reader.fields.items() if name == "general.file_type"]
             named = [LlamaFileType(kind).name.partition("_")[2] for kind in kinds]
             words = {each.name: each.shape for each in reader.tensors}["token_embd.weight"][1]

@@ -26,6 +26,8 @@ TYPES = ("float32", "int64", "int32", "int8", "uint8", "bool")
 CAST = {"float16": 10, "float64": 11}
 """Types of floats whose inputs are given in fp32 and cast in the graph, as ONNX numbers them."""
 BATCH = "batch"
+MAGIC = b"GGUF"
+"""The first bytes of a GGUF file."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def regular(file: Path) -> Path:
 def is_gguf(file: Path) -> bool:
     """Whether a file is one by its name or its first bytes: some caches name files by a hash."""
     with suppress(OSError), regular(file).open("rb") as opened:  # reported when the model is read
-        return opened.read(4) == b"GGUF" or file.suffix.lower() == ".gguf"
+        return opened.read(4) == MAGIC or file.suffix.lower() == ".gguf"
     return file.suffix.lower() == ".gguf"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,7 @@ def test_a_gguf_file_says_what_it_holds_and_is_unaudited(tmp_path: Path, monkeyp
 
 BAD_GGUF: Mapping[str, Callable[[Path], object]] = {
     "regular": os.mkfifo,
+    "does not begin": lambda path: path.write_text("version https://git-lfs.github.com/spec/v1"),
     "cannot reshape": lambda path: path.write_bytes(gguf_file(path)[:-64]),
     "cannot be read as GGUF": lambda path: path.write_bytes(b"GGUF"),
     "token_embd": lambda path: gguf_file(path, "blk.0.ffn_up.weight"),
@@ -255,7 +257,12 @@ BAD_GGUF: Mapping[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("words", BAD_GGUF)
-def test_a_gguf_file_that_cannot_run_is_a_sentence(tmp_path: Path, words: str) -> None:
+def test_a_gguf_file_that_cannot_run_is_a_sentence(
+    tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault of what is no GGUF file is its own, with or without the package that reads one."""
+    if words in ("regular", "does not begin"):
+        monkeypatch.setitem(sys.modules, "gguf", None)
     BAD_GGUF[words](tmp_path / "Qwen3-Q4_K_M.GGUF")
     with pytest.raises(UsageError, match=words):
         GgufFile("edge", options.section({"file": str(tmp_path / "Qwen3-Q4_K_M.GGUF")})).measured()
