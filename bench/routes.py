@@ -104,7 +104,7 @@ def ours(row: RouteRow) -> Iterator[tuple[Callable[[], float], str]]:
 
 def rate(suite: str, done: Completions) -> float:
     """Units per second, as in a result; of tokens without the first one of each feed, as in the engines' loops."""
-    if suite not in ("llm", "ssm"):
+    if suite not in ("llm", "ssm", "language-model", "gguf-file"):
         return throughput_per_s(done) or 0.0
     decoded = int(done.units.sum() - done.units[done.starts].sum())
     return float(decoded / (done.yielded_ns[done.ends - 1] - done.yielded_ns[done.starts]).sum() * 1e9)

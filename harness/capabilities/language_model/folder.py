@@ -57,7 +57,7 @@ def section(folder: Path) -> dict[str, str]:
         config = json.loads(regular(folder / "config.json").read_bytes())
     except OSError as error:
         why = f"{folder.name} has no config.json that can be read: {error.strerror}"
-        raise UsageError(why, hint="give a folder as transformers saves a model, or an ONNX file") from error
+        raise UsageError(why, hint="give a folder as transformers saves a model, or a file") from error
     except ValueError as error:
         raise UsageError(f"{folder.name}/config.json is no JSON: {error}", hint="download it again") from error
     try:
@@ -67,8 +67,6 @@ def section(folder: Path) -> dict[str, str]:
             f"{folder.name}/config.json has a value of a wrong type: {error}", "download it again"
         ) from error
     own = any(each for pattern in ("*.safetensors*", "pytorch_model*") for each in folder.glob(pattern))
-    for file in () if own else folder.glob("*.gguf"):
-        raise UsageError(f"{folder.name} has no weights but those of {file.name}", f"give --model {folder / file.name}")
     weights = {"weights": str(folder.absolute())} if own else {}
     shown = {f"shape.{name}": json.dumps(value) for name, value in shape.items()}
     return {"plugin": PLUGIN, "model_type": config["model_type"], "longest": str(longest), **shown, **weights}

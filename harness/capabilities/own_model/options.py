@@ -34,8 +34,9 @@ OPTIONS = (
 
 def sections(given: Mapping[str, Any], tables: Mapping[str, Any], folder: Path) -> Mapping[str, Mapping[str, str]]:
     """The sections of the configuration that the options stand for, by the names of their suites. tables: those of
-    the models in the file of a mix, whose paths begin at this folder. Raises UsageError."""
-    found = {}
+    the models in the file of a mix, whose paths begin at this folder. GGUF files in a language model's folder are
+    measured beside its shape. Raises UsageError."""
+    found = dict[str, Mapping[str, str]]()
     for name, table in tables.items():
         options = {key: str(value) for key, value in flat(table).items()}
         options |= {key: str(folder.absolute() / options[key]) for key in ("file", "inputs") if key in options}
@@ -53,7 +54,10 @@ def sections(given: Mapping[str, Any], tables: Mapping[str, Any], folder: Path) 
             if not equals:
                 raise UsageError(f"--{kind} {each!r} has no value", hint=f"give it as --{kind} NAME=VALUE")
             options[f"{kind}.{name}"] = value
-    return {**found, suite_name(given["model"]): section(options)}
+    found[suite_name(given["model"])] = section(options)
+    for beside in sorted(given["model"].glob("*.gguf")):
+        found[f"{suite_name(beside)}.gguf"] = section({"file": str(beside.absolute())})
+    return found
 
 
 def section(options: Mapping[str, str]) -> Mapping[str, str]:

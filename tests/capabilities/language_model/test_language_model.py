@@ -127,7 +127,6 @@ BAD: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "heads": (config(num_attention_heads=3), "heads 3, kv_heads 2"),
     "short": (config(max_position_embeddings=100), "takes 100 tokens, and the tier smoke has 160"),
     "memory": (config(num_hidden_layers=10**9), "of weights in 16 bits"),
-    "gguf": (lambda folder: (written(folder) / "Q4_K_M.gguf").write_bytes(b"GGUF"), "no weights but those"),
     "shard": (without_a_shard, "model-00002-of-"),
 }
 
@@ -142,9 +141,13 @@ def test_what_cannot_be_measured_is_a_sentence(tmp_path: Path, case: str) -> Non
 
 
 def test_a_folder_is_an_option_as_a_file_is(tmp_path: Path) -> None:
-    given = {"model": written(tmp_path / "Qwen3-1.7B"), "inputs": None, "dims": (), "ranges": ()}
+    given: dict[str, Any] = {"model": written(tmp_path / "Qwen3-1.7B"), "inputs": None, "dims": (), "ranges": ()}
     (made,) = options.sections(given, {}, tmp_path).items()
     assert made == ("Qwen3-1.7B", section(tmp_path / "Qwen3-1.7B"))
+    file = tmp_path / "Qwen3-1.7B" / "Qwen3-1.7B.gguf"
+    file.touch()
+    beside = {"plugin": "gguf-file", "file": str(file)}
+    assert options.sections(given, {}, tmp_path) == dict([made]) | {"Qwen3-1.7B.gguf": beside}
     mix = options.sections({**given, "model": None}, {"own": {"file": "Qwen3-1.7B"}}, tmp_path)
     assert mix == {"own": made[1]}, "so it is in the file of a mix"
     with pytest.raises(UsageError, match="folder is not known"):
