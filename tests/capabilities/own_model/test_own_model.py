@@ -257,9 +257,7 @@ BAD_GGUF: Mapping[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("words", BAD_GGUF)
-def test_a_gguf_file_that_cannot_run_is_a_sentence(
-    tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gguf_file_that_cannot_run_is_a_sentence(tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault of what is no GGUF file is its own, with or without the package that reads one."""
     if words in ("regular", "does not begin"):
         monkeypatch.setitem(sys.modules, "gguf", None)
