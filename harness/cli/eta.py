@@ -1,15 +1,17 @@
 """The ETA of a run: the expected seconds of each phase and each audit, whether it is planned already or not.
 
-The expectation follows from the limits of the phase and a fixed allowance for loading. `cli.progress` scales it by the
-speed of the run so far. The time left is an estimate and may grow. Pure.
+The expectation follows from the limits of the phase and a fixed allowance for loading, which devices of separate
+memories do side by side. `cli.progress` scales it by the speed of the run so far. The time left is an estimate and may
+grow. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
-from mixmark.harness.contracts.schema import Phase, Record, Result, Share
+from mixmark.harness.contracts.schema import Limits, Phase, Record, Result, Share
 from mixmark.harness.measure import audit, experiments
 from mixmark.harness.measure.run_state import Outlook
 from mixmark.harness.measure.stages import stage_of, to_come
@@ -31,7 +33,9 @@ class Eta:
         self._shares: dict[tuple[str, str], Sequence[Share]] = {}
         self._seconds: dict[tuple[str, str], float] = {}  # by ("phase", its name) or ("audit", the key of its record)
         self._done: set[tuple[str, str]] = set()
+        self._loaded: set[tuple[str, Limits]] = set()  # the references of planned solo measurements
         self._machines = sum(group.count for group in header.groups)
+        self._pools = {device.id: device.memory_pool for device in header.devices}
         if not header.records:
             self._seconds |= {("before", each.name): each.before_s(header, metered) for each in experiments.of(header)}
         self._expect(header.phases)
@@ -40,12 +44,10 @@ class Eta:
 
     @property
     def total_s(self) -> float:
-        idle_s = self.run.preset.idle_s
-        unplanned_s = sum(
-            self._phase_s(shares, idle_s) / self._abreast(shares) + sum(map(_audit_s, shares))
-            for shares in to_come(self.run)
-        )
-        return sum(map(self._of_run_s, self._seconds)) + unplanned_s
+        idle_s, unplanned = self.run.preset.idle_s, [*to_come(self.run)]
+        phases_s = sum(self._phase_s(shares, idle_s) / self._abreast(shares) for shares in unplanned)
+        audits_s = sum(seconds for _, seconds in _audits_s(unplanned, {*self._loaded}))
+        return sum(map(self._of_run_s, self._seconds)) + phases_s + audits_s
 
     @property
     def done_s(self) -> float:
@@ -81,7 +83,8 @@ class Eta:
             idle_s = stage_of(phase).idle_s(phase, self.run)
             self._seconds["phase", phase.name] = self._phase_s(phase.shares, idle_s)
             self._shares["phase", phase.name] = phase.shares
-            self._seconds |= {("audit", share.key): _audit_s(share) for share in phase.shares}
+        audits = _audits_s([phase.shares for phase in phases], self._loaded)
+        self._seconds |= {("audit", key): seconds for key, seconds in audits}
 
     def record(self, record: Record) -> None:
         """Counts the record's phase as done, and its audit unless it is pending."""
@@ -89,7 +92,11 @@ class Eta:
         self._done |= done & self._seconds.keys()
 
     def _phase_s(self, shares: Sequence[Share], idle_s: float) -> float:
-        return 2 * idle_s * self._metered + sum(map(_load_s, shares)) + max(map(_window_s, shares))
+        loads_s = defaultdict[str, float](float)
+        for share in shares:
+            device = share.route.device
+            loads_s[self._pools.get(device, device)] += _load_s(share)
+        return 2 * idle_s * self._metered + max(loads_s.values()) + max(map(_window_s, shares))
 
 
 def _load_s(share: Share) -> float:
@@ -108,7 +115,15 @@ def _window_s(share: Share) -> float:
     return math.sqrt(shortest_ns * share.limits.max_ns) / SECOND
 
 
-def _audit_s(share: Share) -> float:
-    """The seconds to load the reference, which several records may share, and to compare."""
-    tier = "smoke" if share.scenario == "probe" else share.route.tier
-    return LOAD_S[tier] / 2 + share.limits.audits * AUDIT_S[tier] if share.limits.audits else 0.0
+def _audits_s(phases: Iterable[Sequence[Share]], loaded: set[tuple[str, Limits]]) -> Iterator[tuple[str, float]]:
+    """The seconds of the audit of each share of these phases, by its key: to compare, and to load the reference with
+    the first share of a suite. loaded: gets the references of solo measurements, which are audited together if their
+    limits are the same; a mix is audited for itself."""
+    for shares in phases:
+        known = set() if shares[0].scenario == "mixed" else loaded
+        for share in shares:
+            tier = "smoke" if share.scenario == "probe" else share.route.tier
+            reference, audits = (share.route.suite, share.limits), share.limits.audits
+            load_s = LOAD_S[tier] / 2 * (reference not in known)
+            known.add(reference)
+            yield share.key, load_s + audits * AUDIT_S[tier] if audits else 0.0
