@@ -1,8 +1,8 @@
 """The ETA of a run: the expected seconds of each phase and each audit, whether it is planned already or not.
 
-The expectation follows from the limits of the phase and a fixed allowance for loading, which devices of separate
-memories do side by side. `cli.progress` scales it by the speed of the run so far. The time left is an estimate and may
-grow. Pure.
+The expectation follows from the limits of the phase and a fixed allowance for loading, which devices do side by side
+unless they share a memory. `cli.progress` scales it by the speed of the run so far. The time left is an estimate and
+may grow. Pure.
 """
 
 from __future__ import annotations
@@ -92,18 +92,23 @@ class Eta:
         self._done |= done & self._seconds.keys()
 
     def _phase_s(self, shares: Sequence[Share], idle_s: float) -> float:
-        loads_s = defaultdict[str, float](float)
+        loads_s = defaultdict[tuple[str, str], float](float)
         for share in shares:
-            device = share.route.device
-            loads_s[self._pools.get(device, device)] += _load_s(share)
+            device, load_s = share.route.device, LOAD_S[_size(share)]
+            loads_s["device", device] += load_s + _prepare_s(share)
+            loads_s["memory", self._pools.get(device, device)] += load_s
         return 2 * idle_s * self._metered + max(loads_s.values()) + max(map(_window_s, shares))
 
 
-def _load_s(share: Share) -> float:
-    """The seconds to start a worker, load, search a batch size or a rate, and warm up."""
+def _size(share: Share) -> str:
+    """The tier whose times a share takes: a probe loads no network."""
+    return "smoke" if share.scenario == "probe" else share.route.tier
+
+
+def _prepare_s(share: Share) -> float:
+    """The seconds to search a batch size or a rate, and to warm up."""
     searches = share.batch is None or share.scenario == "server"
-    load_s = LOAD_S["smoke" if share.scenario == "probe" else share.route.tier]  # a probe loads no network
-    return load_s + (share.limits.warmup_ns + searches * share.limits.search_ns) / SECOND
+    return (share.limits.warmup_ns + searches * share.limits.search_ns) / SECOND
 
 
 def _window_s(share: Share) -> float:
@@ -122,8 +127,7 @@ def _audits_s(phases: Iterable[Sequence[Share]], loaded: set[tuple[str, Limits]]
     for shares in phases:
         known = set() if shares[0].scenario == "mixed" else loaded
         for share in shares:
-            tier = "smoke" if share.scenario == "probe" else share.route.tier
             reference, audits = (share.route.suite, share.limits), share.limits.audits
-            load_s = LOAD_S[tier] / 2 * (reference not in known)
+            load_s = LOAD_S[_size(share)] / 2 * (reference not in known)
             known.add(reference)
-            yield share.key, load_s + audits * AUDIT_S[tier] if audits else 0.0
+            yield share.key, load_s + audits * AUDIT_S[_size(share)] if audits else 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -171,6 +172,8 @@ class _Attended:
         self._drafts = {share.key: RecordDraft.of(share, phase, units[share.route.suite]) for share in phase.shares}
         self._workers: dict[tuple[str, str], Worker] = {}
         """The workers by device and adapter."""
+        self._opening: dict[str, threading.Lock] = {}
+        """Held while a suite is opened, by the memory pool."""
         self._loaded: dict[str, Part] = {}
 
     @property
@@ -181,23 +184,24 @@ class _Attended:
     def load(self, stack: ExitStack) -> None:
         """Loads the suites of all shares, each in the worker of its target, which `stack` ends.
 
-        Accelerators load at the same time. Devices that share a memory, such as the host's, load one after the other,
-        as each learns how much of it is free.
+        Devices load at the same time. Those that share a memory, such as the host's, open one suite after the other, as
+        each learns how much of it is free; one warms up while another one opens the next suite.
         """
-        memories: dict[str, list[Share]] = {}
+        devices: dict[str, list[Share]] = {}
         for share in self._phase.shares:
             with self._noting_errors(share):
                 # In this thread: a worker ends with the thread that started it.
                 self._start(share, stack)
                 device = self._equipment.devices[share.route.device, share.route.adapter]
-                memories.setdefault(device.memory_pool, []).append(share)
-        if len(memories) <= 1:
-            for shares in memories.values():
+                self._opening.setdefault(device.memory_pool, threading.Lock())
+                devices.setdefault(device.id, []).append(share)
+        if len(devices) <= 1:
+            for shares in devices.values():
                 self._load(shares)
             return
-        with ThreadPoolExecutor(len(memories)) as threads:
+        with ThreadPoolExecutor(len(devices)) as threads:
             try:
-                list(threads.map(self._load, memories.values()))
+                list(threads.map(self._load, devices.values()))
             except BaseException:
                 for worker in self._workers.values():
                     worker.kill()
@@ -253,14 +257,15 @@ class _Attended:
             self._workers[_target(share)],
             equipment.devices[_target(share)],
         )
-        opened = worker.call(AdapterCalls.open, equipment.timeout_s, stage)(
-            key=name,
-            device=device.whole,
-            suite=equipment.choice(route),
-            precision=route.precision,
-            scenario=share.scenario,
-            free_bytes=_free_bytes(device),
-        )
+        with self._opening[device.memory_pool]:
+            opened = worker.call(AdapterCalls.open, equipment.timeout_s, stage)(
+                key=name,
+                device=device.whole,
+                suite=equipment.choice(route),
+                precision=route.precision,
+                scenario=share.scenario,
+                free_bytes=_free_bytes(device),
+            )
         draft.add_opened(opened)
         longest_s = equipment.timeout_s + (limits.warmup_ns + limits.search_ns) / SECOND
         if share.scenario == "mixed":  # the parent ends the window, and its length says which phase it is

@@ -6,8 +6,9 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -36,8 +37,11 @@ class Engine:
         self.concurrency = {"two slots": 2, "no slots": 0, "endless slots": 10**9}.get(mode, 1)
         self.facts = {"engine": "acme 1"}
         self.processes: list[int] = []
+        self.before: Callable[[], None] = lambda: None
+        """Is called before each feed."""
 
     def __call__(self, feed: Feed) -> Iterator[Array]:
+        self.before()
         if self.mode == "kill":
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.mode == "exit":
@@ -94,9 +98,13 @@ class Acme:
             raise Unsupported(f"acme has no kernels for {suite.name}")
         if self.mode == "raises in open":
             raise RuntimeError("the device is gone")
-        if "meets" in self.options:
-            self._meet(device)
         engine = Engine(self.mode, self.work_s)
+        if "meets" in self.options:
+            meet = partial(self._meet, device)
+            if "in_a_feed" in self.options:
+                engine.before = meet
+            else:
+                meet()
         if "shows_use" in self.options:
             engine.facts["use"] = f"{use.scenario}, {f'{use.in_flight} in flight' if use.in_flight else 'all slots'}"
         if "helper" in self.options:

@@ -166,15 +166,15 @@ def test_a_worker_cannot_read_which_phase_it_is_in(
     assert lengths == [1, 1] if scenario == "single-stream" else [0, 0]
 
 
-def several(count: int, at: Path, pool: str = "", waits_s: int = 20) -> tuple[Phase, Equipment]:
+def several(count: int, at: Path, pool: str = "", waits_s: int = 20, **more: str) -> tuple[Phase, Equipment]:
     """A phase of a share on each of several devices. Each device waits in `open` until all are being opened. pool:
-    the memory that they share."""
+    the memory that they share. more: options of the adapter; with `in_a_feed` a device waits there instead."""
     devices = [
         DEVICE.model_copy(update={"id": (id := f"npu:acme{n}"), "memory_pool": pool or id}) for n in range(count)
     ]
     shares = [share(f"share{number}", device=device.id) for number, device in enumerate(devices)]
     tasks = tuple(Task(device=each.route.device, shares=(each,)) for each in shares)
-    options = {"meets": str(count), "waits_s": str(waits_s), "at": str(at)}
+    options = {"meets": str(count), "waits_s": str(waits_s), "at": str(at), **more}
     with_what = replace(
         equipment(),
         devices={(device.id, "acme"): device for device in devices},
@@ -197,6 +197,11 @@ def test_accelerators_load_at_the_same_time(folder: Path, meeting: Path, inline:
 def test_devices_in_the_hosts_memory_load_one_after_the_other(folder: Path, meeting: Path, inline: None) -> None:
     alone, _ = attend(*several(2, meeting, pool="host", waits_s=1), folder, solo.drive)
     assert alone.error is not None and "no other device is being opened" in alone.error.message
+
+
+def test_a_device_warms_up_while_another_one_of_its_memory_loads(folder: Path, meeting: Path, inline: None) -> None:
+    records = attend(*several(2, meeting, pool="host", in_a_feed="yes"), folder, solo.drive)
+    assert [record.error for record in records] == [None, None]
 
 
 def test_an_interrupt_while_several_load_leaves_no_worker(
