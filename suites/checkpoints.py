@@ -243,6 +243,8 @@ def _unreadable(error: OSError, path: Path) -> UsageError:
 
 
 def _refuse_foreign(path: Path) -> None:
+    if path.exists() and not path.is_file():  # a pipe may never end
+        raise UsageError(f"{path} is not a regular file", COMPLETE)
     with path.open("rb") as file:
         begin = file.read(512).lstrip()
     if not begin:
@@ -259,7 +261,7 @@ def _shards(index: Path) -> list[str]:
     _refuse_foreign(index)
     try:
         files = set(json.loads(index.read_bytes())["weight_map"].values())
-        if not all(file and Path(file).name == file for file in files):  # raises TypeError if it is no text
+        if not all(file and file.isprintable() and Path(file).name == file for file in files):
             raise ValueError("weight_map names a file of another folder")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{index} is no index of shards", COMPLETE) from error

@@ -57,7 +57,7 @@ def prepare(
     config = configuration.load(request.config)
     if request.sections:
         config = replace(config, suites={**config.suites, **request.sections})
-        if not (request.suites or request.mix or resumed):
+        if not (request.suites or request.mix not in (None, "none") or resumed):
             request = replace(request, suites=tuple(request.sections))
     own = {}
     if stack:
@@ -84,6 +84,9 @@ def prepare(
             option = options("experiments")[experiment.name][0].opts[0]
             why = f"{option} needs {', '.join(sorted(lacking))}, which this run does not measure"
             raise UsageError(why, hint="leave --suite and --scenario away")
+    if lacking := request.sections.keys() - {workload.name for workload in workloads}:
+        why = f"this run does not measure the model {', '.join(sorted(lacking))}"
+        raise UsageError(why, hint="name it by --suite or in the file of --mix, or leave these away")
     if request.machines:
         request.machines.check()
     else:  # refuses a name that does not exist before anything is waited for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import struct
 from collections.abc import Mapping
@@ -210,8 +211,14 @@ INDICES = {
     "numbers": b'{"weight_map": {"a": 1}}',
     "lists": b'{"weight_map": {"a": ["m.safetensors"]}}',
     "another folder": b'{"weight_map": {"a": "../../etc/passwd"}}',
+    "no name of a file": b'{"weight_map": {"a": "m\\u0000.safetensors"}}',
     "deep": b"[" * 100_000,
 }
+
+
+def test_a_pipe_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    assert "is not a regular file" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("content", INDICES.values(), ids=INDICES)

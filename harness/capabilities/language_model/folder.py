@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def section(folder: Path) -> dict[str, str]:
     except OSError as error:
         why = f"{folder.name} has no config.json that can be read: {error.strerror}"
         raise UsageError(why, hint="give a folder as transformers saves a model, or a file") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{folder.name}/config.json is no JSON: {error}", hint="download it again") from error
     try:
         shape, longest = shape_of(config if isinstance(config, dict) else {})
@@ -92,13 +93,18 @@ def shape_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         raise UsageError(f"config.json has {', '.join(other)}, which Mixmark does not run", ELSE)
     if scaling not in ROPE or rope.keys() != ROPE[scaling].keys():
         raise UsageError(f"config.json has rope of the type {scaling} with {', '.join(rope)}", ELSE)
-    shape: dict[str, Any] = {field: int(config[key]) for key, field in SIZES.items()}
+    types = {**dict.fromkeys(SIZES, int), "tie_word_embeddings": bool}
+    if wrong := [f"{key} {config[key]!r}" for key, own in types.items() if type(config.get(key, own())) is not own]:
+        raise TypeError(", ".join(wrong))
+    shape: dict[str, Any] = {field: config[key] for key, field in SIZES.items()}
     shape["head_dim"] = int(config.get("head_dim") or shape["width"] // shape["heads"])
     if min(shape.values()) < 1 or shape["heads"] % shape["kv_heads"] or shape["head_dim"] % 2:
         raise ValueError(", ".join(f"{name} {value}" for name, value in shape.items()))
     shape |= {"tied": bool(config.get("tie_word_embeddings")), "epsilon": float(config.get("rms_norm_eps", 1e-6))}
     shape |= {"rope_theta": theta, "rope_factor": 1.0, **(EVERY_FREQUENCY if scaling == "linear" else {})}
     shape |= {**{field: float(rope[key]) for key, field in ROPE[scaling].items()}, **KINDS[kind]}
+    if wrong := [f"{name} {value}" for name, value in shape.items() if not 0 < value < math.inf and value is not False]:
+        raise ValueError(", ".join(wrong))
     windows = kind == "mistral" or config.get("use_sliding_window")
     longest = [config.get("max_position_embeddings"), config.get("sliding_window") if windows else None]
     return shape, min(int(each) for each in longest if each)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from mixmark.harness.capabilities.language_model import LanguageModel
 from mixmark.harness.capabilities.language_model.folder import SIZES, section
 from mixmark.harness.capabilities.own_model import options
 from mixmark.harness.contracts.errors import UsageError
+from mixmark.harness.measure.request import RunRequest
+from mixmark.harness.measure.run import prepare
 from mixmark.harness.resources import memory
 
 torch = pytest.importorskip("torch")
@@ -117,6 +120,9 @@ def without_a_shard(folder: Path) -> None:
 BAD: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "tokenizer only": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "has no config.json"),
     "no json": (lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
+    "deep": (lambda folder: (folder / "config.json").write_text("[" * 100_000), "is no JSON"),
+    "no number": (config(rms_norm_eps=float("inf"), rope_theta=-1), "epsilon inf, rope_theta -1.0"),
+    "text for yes": (config(tie_word_embeddings="false", num_hidden_layers=2.7), "layers 2.7, tie_word_embeddings 'f"),
     "architecture": (config(model_type="gemma3"), "of the type gemma3"),
     "unknown key": (config(quantization_config={"bits": 4}), "has quantization_config"),
     "no size": (config(num_key_value_heads=None), "lacks num_key_value_heads"),
@@ -154,3 +160,12 @@ def test_a_folder_is_an_option_as_a_file_is(tmp_path: Path) -> None:
         LanguageModel("smoke", {}).measured()
     with pytest.raises(UsageError, match="an ONNX file"):
         options.sections({**given, "dims": ("x=3",)}, {}, tmp_path)
+
+
+def test_the_model_is_measured_and_nothing_else_or_the_run_is_refused(tmp_path: Path) -> None:
+    asked = RunRequest(tier="smoke", out=tmp_path / "out", sections={"mine": section(written(tmp_path))})
+    for mix in (None, "none"):
+        assert [each.name for each in prepare(replace(asked, mix=mix)).workloads] == ["mine"]
+    for other in ({"suites": ("llm",)}, {"mix": "smoke-1"}):
+        with pytest.raises(UsageError, match="does not measure the model mine"):
+            prepare(replace(asked, **other))
