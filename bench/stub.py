@@ -2,9 +2,9 @@
 
     python -m bench.stub [OPTIONS OF mixmark run]
 
-The rates are those of an H100 and of 16 cores in README.md; the NPU lies between. Outputs and audits are exact and
-cheap, and an audit sleeps as long as a reference takes on two sockets. Sleeping needs no processor, so a busy machine
-disturbs no mix, and none is repeated.
+The rates are those of an H100 and of 16 cores in README.md, llm's on the H100 by jax; the NPU lies between. Outputs and
+audits are exact and cheap, and an audit sleeps as long as a reference takes on two sockets. Sleeping needs no
+processor, so a busy machine disturbs no mix, and none is repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mixmark.suites.tiered import Tiered
 ROOT = Path(__file__).parents[1]
 SUITES = ("llm", "diffusion", "dlrm", "resnet50", "probe")
 UNITS_PER_S = {
-    "gpu": (49.8, 7.25, 5_240_000, 9_880, 140),
+    "gpu": (291, 7.25, 5_240_000, 9_880, 140),
     "npu": (30, 1.4, 670_000, 1_700, 70),
     "cpu": (17.5, 0.264, 86_500, 304, 35),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -10,6 +11,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from bench import waiting
 from mixmark.harness.cli.eta import Eta
 from mixmark.harness.cli.progress import Progress
 from mixmark.harness.contracts import schema
@@ -228,6 +230,15 @@ def test_devices_are_expected_to_load_side_by_side_and_a_reference_once(pools: s
     run = header(pools=pools)
     mix_s = Eta(run, False).total_s - Eta(but(run, mix=None), False).total_s
     assert mix_s == pytest.approx(loads_s + 36000**0.5 + 4 * (6 + 4 * len(pools)))
+
+
+def test_a_command_is_timed_by_its_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["waiting", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        waiting.main()
+    assert capsys.readouterr().out.endswith("s of them in windows: 0.000\n")
 
 
 def test_a_failed_record_is_not_compared() -> None:
