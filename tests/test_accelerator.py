@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from bench.accelerator import __main__ as accelerator
+from bench.accelerator import counters
 
 LISTING: dict[str, Any] = {
     "devices": [
@@ -51,6 +52,14 @@ def test_an_interrupted_call_interrupts_its_step(tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         accelerator.run(accelerator.Step("mix", ("mixmark",), 1), 1.0, tmp_path / "mix.txt")
     assert sent == [(7, signal.SIGINT)]
+
+
+@pytest.mark.parametrize("nvml", [None, Mock(nvmlInit=Mock(side_effect=RuntimeError("no library")))])
+def test_counters_without_nvml_or_its_package_are_absent(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with pytest.raises(SystemExit) as ended:
+        counters.main()
+    assert ended.value.code == 2
 
 
 @pytest.mark.slow

@@ -48,10 +48,14 @@ def work(seconds: float) -> None:
 
 
 def main() -> None:
-    import pynvml as nvml
+    try:
+        import pynvml as nvml
 
-    nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    except Exception as error:  # NVMLError exists only where the import succeeds
+        print(f"NVML reaches no GPU: {error}; an NVIDIA driver and the package nvidia-ml-py are needed")
+        sys.exit(2)
     fields = {}
     for field in FIELDS:
         for scope in SCOPES:
