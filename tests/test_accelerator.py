@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from bench.accelerator import ABSENT, counters, peers, trials
 from bench.accelerator import __main__ as accelerator
-from bench.accelerator import counters
 
 LISTING: dict[str, Any] = {
     "devices": [
@@ -54,12 +55,27 @@ def test_an_interrupted_call_interrupts_its_step(tmp_path: Path, monkeypatch: py
     assert sent == [(7, signal.SIGINT)]
 
 
-@pytest.mark.parametrize("nvml", [None, Mock(nvmlInit=Mock(side_effect=RuntimeError("no library")))])
-def test_counters_without_nvml_or_its_package_are_absent(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+NO_LIBRARY = Mock(nvmlInit=Mock(side_effect=RuntimeError("no library")))
+
+
+@pytest.mark.parametrize(
+    ("nvml", "step"),
+    [
+        (None, counters.main),
+        (NO_LIBRARY, counters.main),
+        (None, lambda: trials.tf32(Mock(name="onnxruntime"), Mock())),
+        (None, lambda: peers.by_onnxruntime(Mock(), {}, "CUDAExecutionProvider")),
+    ],
+    ids=["package", "driver", "tf32", "provider"],
+)
+def test_a_step_that_the_machine_cannot_do_is_absent(
+    nvml: Any, step: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its code is not a fault's."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with pytest.raises(SystemExit) as ended:
-        counters.main()
-    assert ended.value.code == 2
+        step()
+    assert ended.value.code == ABSENT
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from bench.accelerator import absent
 from mixmark.harness.meters.nvml import GPU, POWER_AVERAGE, POWER_INSTANT
 
 FIELDS = (POWER_AVERAGE, POWER_INSTANT)
@@ -54,8 +55,7 @@ def main() -> None:
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByIndex(0)
     except Exception as error:  # NVMLError exists only where the import succeeds
-        print(f"NVML reaches no GPU: {error}; an NVIDIA driver and the package nvidia-ml-py are needed")
-        sys.exit(2)
+        absent(f"NVML reaches no GPU: {error}; an NVIDIA driver and the package nvidia-ml-py are needed")
     fields = {}
     for field in FIELDS:
         for scope in SCOPES:

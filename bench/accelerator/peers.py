@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.accelerator import absent
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.plugins import registry
 
@@ -25,7 +26,7 @@ def by_torch(suite: Suite, feed: Any, compiled: bool) -> Callable[[], object]:
 
     device = torch.accelerator.current_accelerator()
     if device is None:
-        raise SystemExit("torch finds no accelerator")
+        absent("torch finds no accelerator")
     weights, (graph,) = suite.weights(), suite.graphs().values()
     module = graph.module().requires_grad_(False)
     state = {name: torch.empty([int(size) for size in weights.spec(name).shape]) for name in module.state_dict()}
@@ -52,7 +53,7 @@ def by_onnxruntime(suite: Suite, feed: Any, provider: str) -> Callable[[], objec
     from mixmark.harness.adapters.onnxruntime import from_file
 
     if provider not in onnxruntime.get_available_providers():
-        raise SystemExit(f"this build of onnxruntime has no {provider}")
+        absent(f"this build of onnxruntime has no {provider}")
     (graph,) = suite.graphs().values()
     model = onnx.load_from_string(graph.onnx())
     session = from_file(model, suite.weights(), onnxruntime.SessionOptions(), [provider])

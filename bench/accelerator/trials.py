@@ -17,6 +17,7 @@ from unittest import mock
 
 import numpy as np
 
+from bench.accelerator import absent
 from mixmark.harness.contracts.protocols import Adapter, Feeds, Runner, Use
 from mixmark.harness.contracts.schema import Device
 from mixmark.harness.machine import config as configuration
@@ -98,6 +99,9 @@ def metric(adapter: Adapter, device: Device, suite: Any, batch: int) -> float:
 
 def tf32(adapter: Adapter, device: Device) -> None:
     import torch
+
+    if adapter.name != "torch" or not torch.cuda.is_available():
+        absent("TF32 is switched by torch, on CUDA")
 
     def turn_on() -> str:
         torch.backends.cudnn.conv.fp32_precision = "tf32"  # type: ignore[attr-defined]  # torch gives it no types
