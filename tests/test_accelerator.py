@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -55,6 +56,7 @@ def test_an_interrupted_call_interrupts_its_step(tmp_path: Path, monkeypatch: py
     assert sent == [(7, signal.SIGINT)]
 
 
+NO_TORCH: Any = SimpleNamespace(name="onnxruntime")
 NO_LIBRARY = Mock(nvmlInit=Mock(side_effect=RuntimeError("no library")))
 
 
@@ -63,7 +65,7 @@ NO_LIBRARY = Mock(nvmlInit=Mock(side_effect=RuntimeError("no library")))
     [
         (None, counters.main),
         (NO_LIBRARY, counters.main),
-        (None, lambda: trials.tf32(Mock(name="onnxruntime"), Mock())),
+        (None, lambda: trials.tf32(NO_TORCH, Mock())),
         (None, lambda: peers.by_onnxruntime(Mock(), {}, "CUDAExecutionProvider")),
     ],
     ids=["package", "driver", "tf32", "provider"],
