@@ -7,7 +7,7 @@ what next.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
@@ -311,19 +311,23 @@ def _score(assessment: Assessment) -> str:
     if assessment.score is not None:
         return assessment.score.headline
     if (mix := assessment.result.mix) is None:
-        unaudited = [row for row in assessment.solos if row.status == "unaudited"]
-        return "; ".join(map(_headline, [*best(assessment.solos, by_suite).values(), *unaudited]))
+        unaudited = (row for row in assessment.solos if row.status == "unaudited")
+        rows = [*best(assessment.solos, by_suite).values(), *unaudited]
+        several, names = Counter(row.route.suite for row in rows), figures.device_names(assessment.result)
+        routes = (f" by {_route(row, names)}" if several[row.route.suite] > 1 else "" for row in rows)
+        return "; ".join(map(_headline, rows, routes))
     return f"No score: the run ended before its mix, {figures.name(mix.name)}"
 
 
-def _headline(row: Solo) -> str:
+def _headline(row: Solo, by: str) -> str:
     """llm 17.2 tok/s ± 1.2 % (prompt 380 tok/s, first after 338 ms, 0.9 J a token), or Qwen3: pp512 310 tok/s, tg128
-    24 tok/s (unaudited)."""
+    24 tok/s (unaudited). by: the route, if there are several of the suite."""
+    title = f"{figures.name(row.route.suite)}{by}"
     parts, names, first_ns, next_ns = list[str](), row.names, row.first_unit.mean_ns, row.time_per_unit.mean_ns
     if row.route.precision == "as-file" and names.taken_in and first_ns and next_ns:  # as llama-bench has it
         per_s = {names.first_unit: names.taken_in * SECOND / first_ns, names.per_unit: SECOND / next_ns}
         shown = ", ".join(f"{each} {figures.rate(Estimate(rate), names.short)}" for each, rate in per_s.items())
-        return f"{figures.name(row.route.suite)}: {figures.name(shown)} ({figures.status(row)})"
+        return f"{title}: {figures.name(shown)} ({figures.status(row)})"
     if first_ns:
         if names.taken_in:
             parts.append(f"prompt {figures.rate(Estimate(names.taken_in * SECOND / first_ns), names.short)}")
@@ -331,7 +335,7 @@ def _headline(row: Solo) -> str:
         if row.energy:
             parts.append(f"{figures.spent(row.energy)[0]} a {row.unit}")
     aside = f" ({', '.join(parts)})" if parts else ""
-    return f"{figures.name(row.route.suite)} {' '.join(figures.throughput(row))}{aside}"
+    return f"{title} {' '.join(figures.throughput(row))}{aside}"
 
 
 def _suites(assessment: Assessment) -> Iterator[SuiteLine]:

@@ -64,7 +64,7 @@ def checkpoint(path: str | Path, specs: Mapping[str, Spec]) -> Weights:
         if found[name].shape != spec.shape:
             raise UsageError(
                 f"{name} in {path} has shape {found[name].shape}, but the suite needs {spec.shape}",
-                "give the checkpoint of the model that the tier is shaped like",
+                "give the checkpoint of a model of that shape",
             )
     return Checkpoint(specs, found)
 
@@ -218,7 +218,7 @@ def _of_files(path: Path, files: Sequence[Path], names: Collection[str]) -> dict
         example = f", such as {plain(min(found), 80)}" if found else ""
         raise UsageError(
             f"{path} has no tensor {others}{missing[0]!r}" + (f", and {problem}" if problem else ""),
-            f"it has {len(found)} tensors{example}; give the checkpoint of the model that the tier is shaped like",
+            f"it has {len(found)} tensors{example}; give the checkpoint of a model of that shape",
         )
     used = {found[name][0] for name in names}
     return {name: stored for name, (file, stored) in found.items() if file in used}

@@ -355,12 +355,12 @@ def measuring(config: Config) -> dict[str, Plugin]:
 def measure_suites(
     suites: Suites, tier: schema.Tier, auditors: Mapping[str, Worker], on_stage: Callable[[str], object]
 ) -> Suites:
-    """The suites with what these of them measured, each in its own auditor. on_stage: gets each in words, since a
-    large model takes minutes. Raises UsageError."""
+    """The suites with what these of them measured, each in its own auditor. on_stage: gets each in words. Raises
+    UsageError."""
     workloads, options, files = {each.name: each for each in suites.workloads}, dict(suites.options), {}
     for name, worker in auditors.items():
         given = dict(options[name])
-        on_stage(f"mixmark: reading {name}; the gate of a large language model takes minutes")
+        on_stage(f"mixmark: reading {name}, which takes minutes if it is large")
         choice = messages.SuiteChoice(name=name, spec=suites.plugins[name].spec, tier=tier, options=given)
         try:
             found = worker.call(messages.AdapterCalls.measured, MEASURING_S)(suite=choice)

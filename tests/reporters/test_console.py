@@ -106,7 +106,11 @@ def test_without_a_mix_the_sentence_says_what_was_done_and_what_a_score_lacks() 
     route = ran.route.model_copy(update={"precision": "as-file", "suite_options": {"plugin": "gguf-file"}})
     as_file = ran.model_copy(update={"route": route, "audit": None, "exempt": "no gate"})
     own = {"records": (as_file,), "suites": (facts.model_copy(update={"unit_names": names}), *rest)}
-    assert summary(judge(alone.model_copy(update=own))).score == "llm: pp512 512 tok/s, tg3 4.00 tok/s (unaudited)"
+    rates = "pp512 512 tok/s, tg3 4.00 tok/s (unaudited)"
+    assert summary(judge(alone.model_copy(update=own))).score == f"llm: {rates}"
+    other = as_file.model_copy(update={"phase": "b", "route": route.model_copy(update={"adapter": "other"})})
+    both = summary(judge(alone.model_copy(update={**own, "records": (as_file, other)}))).score
+    assert both == f"llm by cpu:0 {route.adapter} as-file: {rates}; llm by cpu:0 other as-file: {rates}"
     unasked = alone.model_copy(update={"command": ("run", "--mix", "none")})
     assert summary(judge(unasked)).sentence.endswith("There is no score: no mix was asked for.")
     two = result(*alone.records, record("b", "dlrm", "sample", closed_loop([[SECOND // 4]] * 8), device=GPU))
