@@ -53,7 +53,8 @@ class Measurement:
     @property
     def clock_bound_ns(self) -> int:
         """The largest error of its timestamps."""
-        return mixed_run.clock_bound_ns(self.result, self.record.phase, self.record.route.host)
+        own = (each for each in self.result.connections if each.host == self.record.route.host)
+        return mixed_run.clock_bounds_ns(own)[self.record.phase]
 
     @property
     def traffic(self) -> mixed_run.Traffic:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -74,11 +74,12 @@ def connection(result: schema.Result, phase: str, host: str) -> schema.Connectio
     return next((each for each in result.connections if (each.phase, each.host) == (phase, host)), None)
 
 
-def clock_bound_ns(result: schema.Result, phase: str, host: str | None = None) -> int:
-    """How far a timestamp of a host, or if host is None of any host, may be off in a phase. It is 0 on this machine
-    alone."""
-    known = (each for each in result.connections if each.phase == phase and host in (None, each.host))
-    return max((each.clock.bound_ns for each in known), default=0)
+def clock_bounds_ns(connections: Iterable[schema.Connection]) -> Mapping[str, int]:
+    """How far a timestamp of one of these hosts may be off in each phase. It is 0 on this machine alone."""
+    bounds_ns = defaultdict[str, int](int)
+    for each in connections:
+        bounds_ns[each.phase] = max(bounds_ns[each.phase], each.clock.bound_ns)
+    return bounds_ns
 
 
 def touching(blocks: tuple[schema.Conditions, ...], begin_ns: int, end_ns: int) -> tuple[schema.Conditions, ...]:
@@ -253,7 +254,7 @@ def run_of(
     if end_ns <= begin_ns:
         return None
     suites = tuple(_progress(suite, mix, counted, begin_ns, end_ns) for suite in mix.units)
-    bound_ns = clock_bound_ns(result, phase.name)
+    bound_ns = clock_bounds_ns(result.connections)[phase.name]
     begin_ns, end_ns = begin_ns - bound_ns, end_ns + bound_ns  # holds all work whose timestamps lie in the window
     assert phase.placement is not None  # a mixed phase has a plan
     seen = [each for each in counted if each.is_seen]

@@ -19,9 +19,9 @@ from mixmark.harness.contracts import errors
 from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.resources.files import foreign, regular
 
-MAX_JSON_BYTES = 64 << 20  # of result.json, and of the journal
-MAX_JSON_OBJECTS = 250_000  # in each of the two; a block of conditions is one, and takes a kB of memory
-MAX_JSON_VALUES = 6_000_000  # in each of the two; a block of conditions has 22
+MAX_JSON_BYTES = 256 << 20  # of result.json, and of the journal: 1,000 hosts have 66 MB in a simulation
+MAX_JSON_OBJECTS = 1_000_000  # in each of the two; a block of conditions is one, and takes a kB of memory
+MAX_JSON_VALUES = 24_000_000  # in each of the two; a block of conditions has 22
 
 
 def sha256_of(path: Path) -> str:

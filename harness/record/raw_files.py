@@ -23,7 +23,7 @@ from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import DIGEST_BYTES, Audit, Completions, Metering, Record, Samples
 from mixmark.harness.resources.files import DAMAGE, foreign
 
-MAX_MEMBERS = 4096  # a metering has three arrays a domain
+MAX_MEMBERS = 16_384  # a metering has three arrays a domain
 MAX_DIRECTORY_BYTES = 1 << 20  # zipfile reads the whole directory of a zip into memory
 ZIP_END = struct.Struct("<4s4H2LH")  # the record at the end of a zip, without a comment
 ZIP64_LOCATOR = struct.Struct("<4sLQL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,7 +11,19 @@ import pytest
 from pydantic import ValidationError
 
 from mixmark.harness.contracts.device_ids import host_of
-from mixmark.harness.contracts.schema import Conditions, Cost, Hosts, Limits, Phase, Rate, Result, Share, System, Task
+from mixmark.harness.contracts.schema import (
+    Conditions,
+    Connection,
+    Cost,
+    Hosts,
+    Limits,
+    Phase,
+    Rate,
+    Result,
+    Share,
+    System,
+    Task,
+)
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.energy import total
 from mixmark.harness.judge.energy.reading import same
@@ -222,6 +235,24 @@ def test_the_hosts_of_a_result_do_not_contradict_each_other() -> None:
     for changed, text in cases:
         said_of_it = contradicted(GOOD.model_copy(update=changed))
         assert any(text in each for each in said_of_it), (text, said_of_it)
+
+
+class Counted(tuple[Connection, ...]):
+    """It counts how often it is looked through."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Connection]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_what_contradicts_itself_is_found_in_as_many_looks_whatever_the_number_of_hosts() -> None:
+    several = [cluster(names, seconds=5) for names in (("a", "b"), ("a", "b", "c", "d"))]
+    connections = [Counted(each.connections) for each in several]
+    for whole, own in zip(several, connections, strict=True):
+        contradicted(sample.but(whole, connections=own))
+    assert connections[0].looks == connections[1].looks
 
 
 def test_phases_may_overlap_by_as_much_as_the_clocks_of_their_hosts_are_not_known() -> None:

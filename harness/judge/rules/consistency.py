@@ -22,7 +22,7 @@ from mixmark.harness.contracts.device_ids import host_of
 from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.contracts.protocols import ABSURD, PATIENCE_S
 from mixmark.harness.judge.findings import found, invalid
-from mixmark.harness.judge.mixed_run import clock_bound_ns
+from mixmark.harness.judge.mixed_run import clock_bounds_ns
 from mixmark.harness.judge.rules.registered import Room
 from mixmark.harness.judge.statistics.timestamps import copies, fingerprint
 from mixmark.harness.plugins import experiments
@@ -264,6 +264,7 @@ def _mixes(result: schema.Result) -> Iterator[str]:
     limits = {share.key: share.limits for phase in result.phases for share in phase.shares}
     brackets: dict[tuple[str, str], tuple[int, int] | None] = {}
     spans: dict[str, _Span] = {}
+    bounds_ns = clock_bounds_ns(result.connections)
     needed_ns: dict[str, int] = {}
     ran = set[tuple[str, str, str]]()
     for record in result.records:
@@ -278,7 +279,7 @@ def _mixes(result: schema.Result) -> Iterator[str]:
             continue
         if brackets.setdefault((record.phase, route.host), parent_window_ns) != parent_window_ns:
             yield f"{record.key} did not begin and end with {record.phase}"
-        spans.setdefault(record.phase, _Span(0, clock_bound_ns(result, record.phase))).add(*parent_window_ns)
+        spans.setdefault(record.phase, _Span(0, bounds_ns[record.phase])).add(*parent_window_ns)
         if record.cut_short is None and record.key in limits:
             needed_ns[record.phase] = limits[record.key].min_ns
     for phase, min_ns in needed_ns.items():
@@ -339,11 +340,12 @@ def _times(result: schema.Result) -> Iterator[str]:
         if record.completions is not None:
             last_ns[record.phase] = max(last_ns.get(record.phase, 0), int(record.completions.yielded_ns.max()))
     spans: dict[str, _Span] = {}
+    bounds_ns = clock_bounds_ns(result.connections)
     of_host: dict[str, dict[str, None]] = defaultdict(dict)
     for at, record in enumerate(result.records):
         if record.phase not in spans:
             session = sum(count <= at for count in result.resumed)
-            spans[record.phase] = _Span(session, clock_bound_ns(result, record.phase))
+            spans[record.phase] = _Span(session, bounds_ns[record.phase])
         span = spans[record.phase]
         of_host[record.route.host][record.phase] = None
         yield from _watched(record, last_ns.get(record.phase, 0), record.phase in failed, span.slack_ns)
@@ -399,11 +401,11 @@ def _metered(metering: schema.Metering, span: _Span) -> Iterator[str]:
 
 def _meterings(result: schema.Result) -> Iterator[str]:
     """Meterings are of listed domains. Readings that a meter would be given up for were not kept."""
-    domains = {domain.id for domain in result.domains}
+    domains, bounds_ns = {domain.id for domain in result.domains}, clock_bounds_ns(result.connections)
     for metering in result.meterings:
         for id in sorted((metering.samples.keys() | metering.lost.keys() | metering.reading_age_ns.keys()) - domains):
             yield f"in {metering.phase} a meter read {id}, which is not among the domains"
-        around_ns = LONGEST_READ_NS + clock_bound_ns(result, metering.phase)
+        around_ns = LONGEST_READ_NS + bounds_ns[metering.phase]
         begin_ns, end_ns = metering.begin_ns - around_ns, metering.end_ns + around_ns
         for id, samples in metering.samples.items():
             took_ns = samples.after_ns - samples.before_ns

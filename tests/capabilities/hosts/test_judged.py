@@ -10,6 +10,7 @@ from mixmark.harness.contracts.schema import Absent, Result
 from mixmark.harness.judge.assessment import judge
 from mixmark.harness.judge.mixed_run import Traffic
 from mixmark.harness.plan import mixes
+from mixmark.harness.record import files
 from mixmark.reporters import report
 from tests.fakes.hosts import BOUND_NS, cluster, connection, watched
 from tests.fakes.machine import EDGE, SECOND, one_run
@@ -62,6 +63,15 @@ def test_a_clock_that_drifts_as_none_does_and_a_host_that_was_not_reached_are_no
     ]
     unreached = contradicted(good.model_copy(update={"connections": others}))
     assert unreached and all("on host1, and the bound of its clock is not known" in each for each in unreached)
+
+
+def test_the_result_of_a_thousand_hosts_can_be_read_again() -> None:
+    few, more = (cluster(names, seconds=5).model_dump_json(indent=2) for names in (("a", "b"), ("a", "b", "c", "d")))
+    limits = {"": files.MAX_JSON_BYTES, "{": files.MAX_JSON_OBJECTS, "[": files.MAX_JSON_OBJECTS}
+    for sign, most in (limits | {",": files.MAX_JSON_VALUES}).items():
+        assert 2 * 500 * (more.count(sign) - few.count(sign)) < most, (
+            "twice as much, since real ones are watched longer"
+        )
 
 
 def test_the_traffic_of_each_host_that_was_reached_is_known(two: Result) -> None:
