@@ -142,12 +142,24 @@ def test_a_host_that_dies_alone_costs_its_own_phases_and_nothing_else(tmp_path: 
         assert cluster.pool_bytes(()) == {"right/npu:a": 8 << 30}
 
 
-def test_the_others_do_what_a_host_would_have_done_that_dies_in_the_mix(tmp_path: Path) -> None:
+class Unloaded(StandIn):
+    """It can load nothing in the mix, as a device that was not tried alone, since an equal one stood for it."""
+
+    def measure(self, phase: Phase) -> PhaseMeasured | None:
+        failure = Failure(kind="raised", message=WHY)
+        records = [self.record(phase.name, each) for each in phase.shares]
+        return self.sent([each.model_copy(update={"completions": None, "error": failure}) for each in records])
+
+
+@pytest.mark.parametrize("kind", [Dying, Unloaded])
+def test_the_others_do_what_a_host_would_have_done_that_dies_or_loads_nothing_in_the_mix(
+    tmp_path: Path, kind: type[StandIn]
+) -> None:
     right = Lasting()
-    with led(tmp_path, left=Dying(), right=right) as cluster:
-        phase = mixed("left", "right")
-        records, _ = measured(cluster, phase)
-    assert 0 < sum(right.parts.values()) < sum(MIX.units.values()), "at first it had a part of the mix"
+    with led(tmp_path, left=kind(), right=right) as cluster:
+        records, _ = measured(cluster, mixed("left", "right"))
+    if kind is Dying:
+        assert 0 < sum(right.parts.values()) < sum(MIX.units.values()), "at first it had a part of the mix"
     assert failures(records) == {"left/npu:a low": WHY, "left/npu:a high": WHY}
     assert {name for name, each in records.items() if each.completions} == {"right/npu:a low", "right/npu:a high"}
 

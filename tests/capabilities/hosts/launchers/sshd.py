@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,20 @@ import pytest
 
 SERVER = "/usr/sbin/sshd"
 NAMES = tuple(f"rack{number}" for number in range(1, 10))
+
+SLOW = "far"
+"""The name by which the server is reached through RELAY."""
+RELAY = """
+import os, socket, sys, threading, time
+far = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+def carry(read, write):
+    while data := read(8192):
+        time.sleep(0.1)
+        write(data)
+    os._exit(0)
+threading.Thread(target=carry, args=(lambda size: os.read(0, size), far.sendall)).start()
+carry(far.recv, lambda data: os.write(1, data))
+"""
 
 
 @dataclass(frozen=True)
@@ -55,12 +70,14 @@ def machine(folder: Path) -> Iterator[Machine]:
         key = (folder / "server.pub").read_text()
         (folder / "known_hosts").write_text(f"[{address}]:{port} {key}")
         (folder / "strangers").write_text("")
+        (folder / "relay.py").write_text(RELAY)
         common = f"HostName {address}\nUserKnownHostsFile {folder / 'known_hosts'}\nIdentitiesOnly yes\n"
         user = f"IdentityFile {folder / 'user'}\n"
         (folder / "ssh_config").write_text(
             f"Host closed\n{common}{user}Port 1\n"
             f"Host unknown\nUserKnownHostsFile {folder / 'strangers'}\n{common}{user}Port {port}\n"
             f"Host locked\n{common}IdentityFile {folder / 'other'}\nPort {port}\n"
+            f"Host {SLOW}\n{common}{user}Port {port}\nProxyCommand {sys.executable} {folder / 'relay.py'} {port}\n"
             f"Host {' '.join(NAMES)}\n{common}{user}Port {port}\n"
         )
         programs = folder / "bin"

@@ -119,7 +119,7 @@ def test_an_agent_that_sends_nothing_is_given_up(tmp_path: Path, python: str, mo
 
 
 def test_an_agent_that_does_not_arrive_costs_only_itself(a_way: Way, tmp_path: Path, python: str) -> None:
-    faults = ["dies", "chatters"] if a_way.name == "ray" else ["dies", "chatters", "old"]
+    faults = ["dies", "chatters"] if a_way.name in ("ray", "slurm") else ["dies", "chatters", "old"]  # three nodes
     hosts = [replace(a_way.host(at, python, fault), name=fault) for at, fault in enumerate(faults, 2)]
     with Agents(a_way.launcher(), [*hosts, a_way.host(1, python)], tmp_path) as agents:
         assert facts(agents)["host1"].name == "host1"

@@ -20,8 +20,9 @@ from mixmark.harness.judge.assessment import judge
 from mixmark.harness.measure.audit import kept_at
 from mixmark.harness.record import store
 from tests.capabilities.hosts.launchers import end_soon, lives
-from tests.capabilities.hosts.launchers.conftest import Way
+from tests.capabilities.hosts.launchers.conftest import SSH, Way
 from tests.capabilities.hosts.launchers.slurm import NODES, allocated
+from tests.capabilities.hosts.launchers.sshd import SLOW
 from tests.cli.shell import ROOT, Shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.realtime]
@@ -38,7 +39,7 @@ class High(Null):
 
 MACHINE = """#!/bin/sh
 export PYTHONPATH={paths} XDG_STATE_HOME={folder}/state MIXMARK_LOCK={folder}/lock{number}
-exec unshare --mount sh -c \\
+exec unshare --mount --time --monotonic {number}000 sh -c \\
 'mount --bind {folder}/boot{number} /proc/sys/kernel/random/boot_id && exec "$@"' sh {python} "$@"
 """
 
@@ -68,8 +69,8 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def cluster(engine: Way, folder: Path, hosts: int) -> tuple[Shell, tuple[str, ...]]:
-    """A folder with hosts that are machines of their own to a run, though the engine's nodes are on one: each has a
-    boot id of its own, and a device that runs both suites. Returns the options of the run, too."""
+    """A folder with hosts that are machines of their own to a run, though the nodes are on one: each has a boot id
+    and a monotonic clock of its own, and a device that runs both suites. Returns the options of the run, too."""
     shell, listed = made(folder), f'launcher = "{engine.name}"\n'
     paths = shell.environment["PYTHONPATH"]
     for number in range(1, hosts + 1):
@@ -152,6 +153,48 @@ def test_a_run_whose_leader_is_killed_or_whose_job_is_cancelled_goes_on(engine: 
     assert [(each.key, each.seed) for each in result.records[: len(kept)]] == kept, "none was measured again"
     assert {each.route.host for each in result.records if each.scenario == "mixed"} == {"host1", "host2", "host3"}
     assert all_end(tmp_path), [each.cmdline() for each in processes(tmp_path)]
+
+
+STEPS = """
+import os, time
+true_ns = time.monotonic_ns
+time.monotonic_ns = lambda: true_ns() + 1_000_000_000 * os.path.exists({now!r})
+time.monotonic = lambda: time.monotonic_ns() / 1e9
+"""
+
+
+@pytest.mark.parametrize("engine", [SSH], indirect=True)
+def test_a_slow_link_and_a_clock_that_steps_cost_certainty_alone(engine: Way, tmp_path: Path) -> None:
+    """The first host's clock differs, the second's steps by a second in the mix, the third's messages take 0.1 s."""
+    shell, words = cluster(engine, tmp_path, NODES)
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text(hosts.read_text().replace('"rack3"', f'"{SLOW}"'))
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps/sitecustomize.py").write_text(STEPS.format(now=str(tmp_path / "now")))
+    python = tmp_path / "python2"
+    python.write_text(python.read_text().replace("PYTHONPATH=", f"PYTHONPATH={tmp_path / 'steps'}:"))
+    begin_ns = time.monotonic_ns()
+    leader = begun(shell, *words)
+    (tmp_path / "now").touch()
+    out, err = leader.communicate(timeout=200)
+    end_ns = time.monotonic_ns()
+    assert (leader.returncode, "Traceback" in err) == (0, False), (leader.returncode, out, err)
+    assert all_end(tmp_path), [each.cmdline() for each in processes(tmp_path)]
+    result = store.open(tmp_path / "out")
+    clocks = {each.host: each.clock for each in result.connections if each.phase == "mix1"}
+    bounds = {host: clock.bound_ns / 1e9 for host, clock in clocks.items()}
+    assert bounds["host2"] > 0.25 and bounds["host3"] > 0.09, bounds
+    for number, clock in enumerate(clocks.values(), 1):
+        assert abs(clock.offset_ns - number * 10**12) <= clock.bound_ns + (number == 2) * 10**9, clock
+    unsure = {each.values["host"] for each in judge(result).findings if each.code == "clocks_synchronised"}
+    assert unsure >= {"host2", "host3"}
+    played = {each.route.host: each for each in result.records if each.scenario == "mixed"}
+    assert played.keys() == clocks.keys() == {"host1", "host2", "host3"}
+    for host, record in played.items():
+        within_ns = clocks[host].bound_ns
+        assert record.completions and record.audit and not record.error
+        assert begin_ns - within_ns < record.completions.issued_ns[0]
+        assert record.completions.yielded_ns[-1] < end_ns + within_ns
 
 
 def test_a_run_over_two_agents_is_interrupted_and_goes_on(shell: Shell, inline: None) -> None:
