@@ -133,4 +133,4 @@ def test_an_agent_that_does_not_arrive_costs_only_itself(a_way: Way, tmp_path: P
             "it has Mixmark 9.9 with other files than Mixmark 0.1.0 of this host; install the same Mixmark on all hosts"
         )
     assert not refused
-    assert (tmp_path / "agents/dies.log").read_text() == "no accelerator \x1b[31mhere\n"
+    assert "no accelerator \x1b[31mhere\n" in (tmp_path / "agents/dies.log").read_text(), "srun adds lines of its own"
