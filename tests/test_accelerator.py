@@ -40,6 +40,9 @@ def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_ada
     Path(out).mkdir(parents=True)
     (Path(out) / "journal.jsonl").touch()
     assert mix.words[3:] == ("run", "--resume", out, "--adapter", "torch")
+    again = ("--model", "small.onnx", "--mix", "none", "--adapter", "torch")
+    own = accelerator.Step("own", accelerator.mixmark("run", *again, "--out", out), 1)
+    assert own.words[3:] == ("run", "--resume", out, *again), "a resumed run does not keep these"
     [(_, join)] = accelerator.chosen(on, ["join"])
     assert {"--org", "--system", "--availability", "--form-factor", "--origin"} <= {*join.words}, "an entry needs all"
     assert [name for name, _ in accelerator.chosen(on, ["smoke"])] == ["smoke/torch", "smoke/inductor"]

@@ -22,7 +22,6 @@ says of each cap whether the meters, NVML's counters among them, show that the d
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import signal
@@ -34,6 +33,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from mixmark.harness.cli.show import of_devices
 
 MOST_MINUTES = 9
 MOST_BYTES = 60 << 20
@@ -59,8 +60,7 @@ class Step:
         folder = Path(words[words.index("--out") + 1]) if "--out" in words else None
         if folder is None or not (folder / "journal.jsonl").exists():
             return words
-        adapters = [words[n : n + 2] for n, word in enumerate(words) if word == "--adapter"]
-        return mixmark("run", "--resume", str(folder), *itertools.chain(*adapters))
+        return mixmark("run", "--resume", str(folder), *of_devices(words, "--mix", "--model", "--inputs"))
 
 
 @dataclass(frozen=True)
