@@ -28,16 +28,7 @@ class InlineProcess:
     pid = os.getpid()
 
     def __init__(
-        self,
-        python: str,
-        code: str,
-        arguments: Sequence[str],
-        variables: Mapping[str, str],
-        log: Path,
-        isolated: bool = False,
-        tracked: bool = True,
-        current: Path | None = None,
-        inherited: Sequence[int] = (),
+        self, python: str, code: str, arguments: Sequence[str], variables: Mapping[str, str], log: Path, *_: object
     ) -> None:
         log.touch()
         setup = messages.Setup.model_validate_json(arguments[0])

@@ -14,6 +14,7 @@ from mixmark.harness.judge.statistics.timestamps import in_time
 from mixmark.harness.measure.dispatch import Pair
 from mixmark.harness.plan.placement import Power, place
 from tests.fakes.machine import (
+    AT_WORK,
     EDGE,
     GEMM,
     GPU_AND_CPU,
@@ -34,8 +35,7 @@ from tests.golden.sample import altered, but, later, metered_later
 from tests.judge.found import Said, facts, not_none, says, scored
 
 IDS = ("gpu:0", "cpu:0")
-WATTS = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
-PLAN = place(MIX, solo(GPU_AND_CPU, WATTS), [device(id) for id in IDS], power=Power({"gpu:0": 60, "cpu:0": 50}, 120))
+PLAN = place(MIX, solo(GPU_AND_CPU, AT_WORK), [device(id) for id in IDS], power=Power({"gpu:0": 60, "cpu:0": 50}, 120))
 FEEDS: Mapping[Pair, tuple[int, int]] = {  # of the worked example: feeds in 600 s, and units of each
     ("llm", "gpu:0"): (1208, 20),
     ("diffusion", "gpu:0"): (120, 1),

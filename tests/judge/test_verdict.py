@@ -184,14 +184,16 @@ def test_a_probe_that_drifts_far_is_noticed_and_costs_the_rank() -> None:
     assert "speed_stable" not in rules(drifting(5))
 
 
+TWICE = machine.probe("gpu:0", machine.GEMM, machine.READ, took_ns=2 * SECOND)
+LATER = but(TWICE, key="later", phase="later")
+
+
 def test_a_probe_that_drifts_beside_a_run_without_a_mix_is_judged() -> None:
     """No mix is whole without one of its suites, so the run's rate is 0."""
     told = one_run(WATTS_AT_THE_WALL)
-    twice = machine.probe("gpu:0", machine.GEMM, machine.READ, took_ns=2 * SECOND)
-    later = twice.model_copy(update={"key": "later", "phase": "later"})
     kept = [each for each in told.records if (each.scenario, each.route.suite) != ("mixed", "llm")]
-    found = judge(told.model_copy(update={"records": (*kept, later)}))
-    assert "speed_stable" in rules(told.model_copy(update={"records": (*kept, later)}))
+    found = judge(but(told, records=(*kept, LATER)))
+    assert "speed_stable" in [each.rule for each in found.verdict.reasons]
     assert found.score is not None and found.score.problems
 
 
@@ -199,9 +201,7 @@ def test_a_probe_that_drifts_beside_a_run_without_a_mix_is_judged() -> None:
 def test_a_probe_that_drifts_costs_runs_that_agree_no_rank(runs: int, costs: bool) -> None:
     """A probe lasts for seconds: on a shared host one moved by 38 % between mixes that agreed within 2.2 %."""
     told = one_run(WATTS_AT_THE_WALL, runs=runs)
-    twice = machine.probe("gpu:0", machine.GEMM, machine.READ, took_ns=2 * SECOND)
-    later = twice.model_copy(update={"key": "later", "phase": "later"})
-    drifted = told.model_copy(update={"records": (*told.records, later)})
+    drifted = told.model_copy(update={"records": (*told.records, LATER)})
     found = judge(drifted)
     assert found.score and ("speed_stable.much" in [each.code for each in found.score.unranked]) == costs
     assert (found.verdict.word, "speed_stable" in rules(drifted)) == (("fair", True) if costs else ("solid", False))

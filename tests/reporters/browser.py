@@ -74,9 +74,9 @@ class Tab:
             raise RuntimeError(output["exceptionDetails"].get("exception", {}).get("description", "a script failed"))
         return output["result"].get("value")
 
-    def picture(self, whole: bool = False) -> bytes:
-        """What the window shows as a PNG, or the whole page."""
-        return base64.b64decode(self("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
+    def picture(self) -> bytes:
+        """What the window shows as a PNG."""
+        return base64.b64decode(self("Page.captureScreenshot")["data"])
 
     def paper(self) -> bytes:
         """The page as a PDF on A4."""

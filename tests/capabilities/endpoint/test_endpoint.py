@@ -460,22 +460,9 @@ def ran(folder: Path, url: str, api: str, precision: str = "int8") -> tuple[Any,
         f'url = "{url}"\nmodel = "edge"\napi = "{api}"\nprecision = "{precision}"\nkey_env = "ACME_KEY"\n{device}\n'
     )
     (folder / "mixmark.toml").write_text(f"[adapter.endpoint]\n{options}")
-    words = (
-        "--suite",
-        "llm",
-        "--adapter",
-        "endpoint",
-        "--tier",
-        "smoke",
-        "--mix",
-        "none",
-        "--out",
-        "out",
-        "--bits",
-        "8",
-    )
+    words = "--suite llm --adapter endpoint --tier smoke --mix none --out out --bits 8"
     with mock.patch.object(phase, "_check_helpers"):  # the server is a thread of this process, which is the harness too
-        done = shell("run", *words)
+        done = shell("run", *words.split())
     left = [path for path in folder.rglob("*") if path.is_file()]
     assert any(path.parent.name == "logs" for path in left)
     assert not [path for path in left if KEY.encode() in path.read_bytes()] and KEY not in done.stdout + done.stderr

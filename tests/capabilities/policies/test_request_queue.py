@@ -19,7 +19,6 @@ from mixmark.harness.capabilities.serving.contract import DeviceLoad, Request
 from mixmark.harness.capabilities.serving.policies import Planned
 from mixmark.harness.capabilities.serving.request_queue import STUCK_NS, PolicyFailed, RequestQueue, request_units
 from mixmark.harness.contracts import seeds
-from mixmark.harness.contracts.schema import ServiceLimits
 from mixmark.harness.measure.dispatch import Pair
 from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, Rates
 
@@ -47,12 +46,11 @@ def served(
     rates: Rates = DUO,
     quanta: Mapping[Pair, int] = ONE_EACH,
     actual: Callable[[Pair, float], float] | None = None,
-    limits: Mapping[str, ServiceLimits] | None = None,
     **more: Any,
 ) -> Machine:
     mix_units = {suite: 1.0 for suite, _ in rates}
     arriving: dict[str, Any] = {"due_ns": load.due_ns, "units": load.request_units} if load else {}
-    source = partial(RequestQueue, policy=policy, limits=limits or {}, **arriving)
+    source = partial(RequestQueue, policy=policy, limits={}, **arriving)
     return Machine(mix_units, rates, quanta, actual, source=source, may_wait=load is not None, **more)
 
 

@@ -418,13 +418,12 @@ def test_a_clever_algorithm_is_no_fraud() -> None:
     assert told(integrity.below_ceiling, cell(((50,),) * 4, **once)) != []
 
 
+STREAMING: dict[str, Any] = {"costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),), "feed_units": 1}
+
+
 def test_what_comes_from_a_cache_is_no_fraud() -> None:
     """Three times the bandwidth of memory, of a gigabyte a yield."""
-    streaming: dict[str, Any] = {
-        "costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),),
-        "feed_units": 1,
-    }
-    fast = cell(((33,),) * 4, **streaming)
+    fast = cell(((33,),) * 4, **STREAMING)
     assert told(integrity.below_ceiling, fast) != []
     assert told(integrity.below_ceiling, fast, {"L1d": "32K", "L3": "300M", "L2": "2048K"}) == []
     assert told(integrity.below_ceiling, fast, {"L3": "200M"}) != []  # four times this is less than a yield streams
@@ -433,14 +432,10 @@ def test_what_comes_from_a_cache_is_no_fraud() -> None:
 
 
 def test_feeds_in_flight_together_may_share_what_is_streamed() -> None:
-    streaming: dict[str, Any] = {
-        "costs": (Cost(name="decode", flops=0, bytes=1e9, streamed_bytes=1e9),),
-        "feed_units": 1,
-    }
-    alone = cell(((33,),) * 4, scenario="offline", concurrency=4, **streaming)
+    alone = cell(((33,),) * 4, scenario="offline", concurrency=4, **STREAMING)
     assert told(integrity.below_ceiling, alone) != []  # a runner that takes four feeds had one in flight
     together = overlapping(4, concurrency=4).completions
-    assert told(integrity.below_ceiling, cell(completions=together, scenario="offline", **streaming)) == []
+    assert told(integrity.below_ceiling, cell(completions=together, scenario="offline", **STREAMING)) == []
 
 
 def test_a_route_that_cannot_be_the_fastest_would_be_too_fast_if_it_were() -> None:
