@@ -50,6 +50,16 @@ def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_ada
         accelerator.reached({**LISTING, "devices": LISTING["devices"][:1]}, None, tmp_path, "edge")
 
 
+def test_a_call_that_finds_no_accelerator_keeps_no_list_of_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["accelerator", str(tmp_path), "look"])
+    monkeypatch.setattr(subprocess, "check_output", lambda command: b'{"devices": [], "routes": []}')
+    with pytest.raises(SystemExit, match="no adapter finds an accelerator"):
+        accelerator.main()
+    assert not [*tmp_path.iterdir()]
+
+
 def test_an_interrupted_call_interrupts_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process, sent = Mock(pid=7, wait=Mock(side_effect=KeyboardInterrupt)), list[tuple[int, int]]()
     monkeypatch.setattr(subprocess, "Popen", Mock(return_value=process))

@@ -298,9 +298,9 @@ def main() -> None:
     began_s, folder = time.monotonic(), asked.folder
     folder.mkdir(parents=True, exist_ok=True)
     listed = folder / "devices.json"
-    if not listed.exists():
-        listed.write_bytes(subprocess.check_output(mixmark("devices", "--json")))
-    on, steps = reached(json.loads(listed.read_text()), asked.device, folder, asked.tier), Steps(folder)
+    listing = listed.read_bytes() if listed.exists() else subprocess.check_output(mixmark("devices", "--json"))
+    on, steps = reached(json.loads(listing), asked.device, folder, asked.tier), Steps(folder)
+    listed.write_bytes(listing)  # once an accelerator is there: a driver may be installed after the first call
     if not asked.parts:
         for part, (limit_s, _) in PARTS.items():
             done = [f"{step.name}{' (done)' if steps.is_done(name) else ''}" for name, step in chosen(on, [part])]
