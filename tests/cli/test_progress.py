@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 
@@ -76,7 +75,6 @@ class Player:
         self.slowness = slowness
         self.out = StringIO()
         self.shown: list[str] = []
-        self.at_look: Callable[[], None] = lambda: None
         console = Console(file=self.out, width=width, force_terminal=terminal, color_system=None, _environ={})
         self.progress = Progress(self.header, metered, console, lambda: self.now_s)
         self.notify = self.progress.notify

@@ -9,8 +9,6 @@ from dataclasses import replace
 from mixmark.harness.capabilities.compare.machines import MachineComparison, Row, Side
 from mixmark.harness.capabilities.compare.noise_floor import days_between
 from mixmark.harness.capabilities.compare.solo import LEAST_DELTA, Comparison, SuiteWork
-from mixmark.harness.capabilities.wide_pictures.routes import Bar
-from mixmark.harness.capabilities.wide_pictures.strips import bar, drawing
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.schema import NoiseFloor
 from mixmark.harness.contracts.text import Reason, plain
@@ -18,7 +16,7 @@ from mixmark.harness.judge.score import Score
 from mixmark.harness.judge.solo import Solo
 from mixmark.reporters import document, figures
 from mixmark.reporters.data import written
-from mixmark.reporters.document import Block, Chart, Document, Heading, Notes, Paragraph, Table
+from mixmark.reporters.document import Block, Document, Heading, Notes, Paragraph, Table
 from mixmark.reporters.figures import UNKNOWN, significant
 
 SHORT_ID = 8  # letters of a UUID that are enough to recognise a device
@@ -49,7 +47,7 @@ def json(found: MachineComparison) -> str:
 
 def report(found: MachineComparison) -> Document:
     baseline = found.machines[0].label
-    blocks: list[Block] = [*tables(found), bars(found)]
+    blocks: list[Block] = [*tables(found)]
     for source in verdicts(found):
         blocks += [Heading(source.title), replace(source, title="")]
     if delta := minimal_difference(found):
@@ -283,51 +281,3 @@ def _merged(notes: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, str]]
                 named += f"; and {len(things) - MOST_NAMED} more"
             found.append((", ".join(filter(None, labels)), named, plain(reason, figures.LONGEST)))
     return found
-
-
-def bars(found: MachineComparison) -> Chart | Paragraph:
-    """The figures of each result, on a scale from zero for MX, TX and each suite."""
-    groups = [*_scores(found), *_suites(found)]
-    if not groups:
-        return Paragraph("Neither a score nor a suite has a figure.")
-    remark = "On a scale from zero for each figure; longer is faster, or more efficient. Whiskers are 95 % intervals."
-    return drawing(f"Relative to {found.machines[0].label}", "bars", remark, groups)
-
-
-def _scores(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
-    tx = [side.score.mixes_per_hour if side.score else None for side in found.machines]
-    mx = [side.score.mixes_per_kwh if side.score else None for side in found.machines]
-    for title, unit, values, relatives in (
-        ("MX, mixes per kWh", "mix/kWh", mx, found.mixes_per_kwh),
-        ("TX, mixes per hour", "mix/h", tx, found.mixes_per_hour),
-    ):
-        texts = [f"{figures.number(value)} {unit}" if value else "" for value in values]
-        if bars := _bars(found, values, texts, relatives):
-            yield title, bars
-
-
-def _suites(found: MachineComparison) -> Iterator[tuple[str, list[Bar]]]:
-    for row in found.rows:
-        values = [solo.units_per_s if solo else None for solo in row.solos]
-        rates = [figures.rate(solo.units_per_s, solo.names.short) if solo else "" for solo in row.solos]
-        yield title(row, found.rows), _bars(found, values, rates, row.relatives)
-
-
-def _bars(
-    found: MachineComparison,
-    values: Sequence[Estimate | None],
-    texts: Sequence[str],
-    relatives: Sequence[Estimate | None],
-) -> list[Bar]:
-    """A bar for each side that has a value."""
-    most = max((value.ends[1] for value in values if value), default=0.0)
-    sides = zip(found.machines, values, texts, relatives, strict=True)
-    return [_bar(side.label, value, text, ratio, most) for side, value, text, ratio in sides if value]
-
-
-def _bar(label: str, value: Estimate, text: str, ratio: Estimate | None, most: float) -> Bar:
-    """ratio: to the baseline. None if it was not compared, or this is the baseline. most: the end of the axis."""
-    interval = None if value.half_width is None else (max(0.0, value.ends[0]), value.ends[1])
-    details = (figures.within(value), relative(ratio) if ratio else "")
-    drawn = bar(value.estimate, interval, None, most, 0) if most else None
-    return Bar(label, text, ", ".join(filter(None, details)), drawn)

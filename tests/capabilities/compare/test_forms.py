@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -92,16 +91,10 @@ def test_a_figure_of_another_number_format_is_seen_as_one() -> None:
     assert "fp32 by torch on cpu:0" in found and "bf16 by torch on Acme Topaz" in found
 
 
-def test_the_page_draws_each_figure_on_a_scale_from_zero() -> None:
-    page = forms.html(scored())
-    lengths = [float(length) for length in re.findall(r"M0 2H([\d.]+)V", page)]
-    assert lengths[1] == pytest.approx(lengths[0] / 2, rel=0.01), "half as efficient"
-    assert '<path class="whisker"' in page
-    shown = "\n".join(Page(page).words)
-    for words in ("MX, mixes per kWh", "baseline", "Not compared", "llm, offline, 16-bit weights"):
-        assert words in shown
-    ids = Page(page).values("id")
-    assert len(ids) == len(set(ids))
+def test_the_page_has_its_sections_each_with_an_id_of_its_own() -> None:
+    page = Page(forms.html(scored()))
+    assert {"baseline", "Not compared", "llm, offline, 16-bit weights"} <= {*"\n".join(page.words).splitlines()}
+    assert len(ids := page.values("id")) == len(set(ids))
 
 
 def test_a_relative_speed_has_its_interval_or_says_that_there_is_none() -> None:
