@@ -25,12 +25,12 @@ BUDGETS = {
     "record": 495,
     "worker": 2295,
     "machine": 1545,
-    "measure": 2570,
+    "measure": 2580,
     "cli": 1040,
     "reporters": 1680,
     "suites": 2600,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,782 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,823 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
