@@ -18,7 +18,7 @@ BUDGETS = {
     "contracts": 1240,
     "resources": 345,
     "plugins": 555,
-    "plan": 925,
+    "plan": 930,
     "judge": 4340,
     "adapters": 2010,
     "meters": 255,
@@ -28,9 +28,9 @@ BUDGETS = {
     "measure": 2580,
     "cli": 1040,
     "reporters": 1680,
-    "suites": 2600,
+    "suites": 2605,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,823 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,830 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -34,6 +34,8 @@ from mixmark.harness.plan.presets import OUT_OF_CACHE, PROBING, SCREENING, SMOKE
 
 RouteKey = tuple[str, str, str, str]
 """See `Route.key`."""
+LARGE_BYTES = 16 << 30
+"""The memory from which a GPU has the larger probe at edge."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _route(target: Target, workload: Workload, tier: Tier, precision: Precision,
         adapter=target.adapter,
         precision=precision,
         options=dict(target.options),
-        suite_options=_probe_options(target.device, workload, precision) if probing else dict(workload.options),
+        suite_options=_probe_options(target.device, workload, precision, tier) if probing else dict(workload.options),
         weights=f"hosted: {hosted}" if hosted else workload.weights,
     )
 
@@ -163,13 +165,16 @@ def _nothing_to_run(
     return UsageError("nothing is left to run", hint)
 
 
-def _probe_options(device: Device, probe: Workload, precision: Precision) -> dict[str, str]:
+def _probe_options(device: Device, probe: Workload, precision: Precision, tier: Tier) -> dict[str, str]:
     """The options of a probe: the bits of a weight and the size of the cache. The size is 0, so that the probe streams
-    nothing, if matrices larger than the cache need more than a quarter of the memory in the reference's fp32."""
+    nothing, if matrices larger than the cache need more than a quarter of the memory in the reference's fp32. A GPU
+    with much memory has larger matrices at edge: products of 2048 rows reach a third of an H100."""
     options = {**probe.options, "bits": str(BITS_PER_WEIGHT[precision])} if "cache_bytes" in probe.options else {}
     needed_bytes = OUT_OF_CACHE * int(options.get("cache_bytes", 0)) * 32 / BITS_PER_WEIGHT[precision]
     if device.memory_bytes and needed_bytes > device.memory_bytes / 4:
         options["cache_bytes"] = "0"
+    if tier == "edge" and device.kind == "gpu" and (device.memory_bytes or 0) >= LARGE_BYTES:
+        options["size"] = "large"
     return {**probe.options, **options}
 
 

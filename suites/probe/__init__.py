@@ -64,6 +64,7 @@ class Sizes:
 TIERS = {
     "smoke": Sizes(256, 2, (256, 512)),  # never ranked, since the matrices fit into a cache
     "edge": Sizes(32_768, 64, (1024, 2048)),  # 512 MiB each in fp32
+    "large": Sizes(131_072, 16, (4096, 8192)),  # at edge, of a GPU that smaller ones do not fill: 2 GiB each in fp32
     "server": Sizes(262_144, 16, (4096, 8192)),  # 4 GiB each in fp32
 }
 
@@ -90,7 +91,8 @@ class Kernel:
 class Probe(Tiered):
     """Ceilings of the roofline: GEMV and GEMM.
 
-    options: `cache_bytes` and `bits`, see above. Without `cache_bytes`, one matrix is streamed.
+    options: `cache_bytes` and `bits`, see above. Without `cache_bytes`, one matrix is streamed. `size`: a key of
+    `TIERS` in place of the tier.
     """
 
     name = "probe"
@@ -99,7 +101,7 @@ class Probe(Tiered):
     unit_names = UnitNames(short="kernel", work="kernels")
     scenarios: Sequence[str] = ("probe",)
 
-    known = ("cache_bytes", "bits")
+    known = ("cache_bytes", "bits", "size")
     shapes, metric, gates = TIERS, METRIC, dict.fromkeys(TIERS, AT_MOST)
     shape: Sizes
 
@@ -110,6 +112,10 @@ class Probe(Tiered):
         self._nonce = max(COLUMNS, sizes.rows, *sizes.squares)
         self._kernels = [Kernel("gemv", sizes.rows, number) for number in range(self._matrices)]
         self._kernels += [Kernel("gemm", size) for size in sizes.squares]
+
+    @property
+    def variant(self) -> str:
+        return self.options.get("size", self.tier)
 
     @property
     def config(self) -> Mapping[str, Value]:

@@ -80,6 +80,18 @@ def test_a_probe_streams_nothing_where_its_matrices_would_take_more_than_a_quart
     assert streamed((needed_gib << 30) - 16) == "0"
 
 
+@pytest.mark.parametrize(
+    ("kind", "memory_gib", "tier", "size"),
+    [("cpu", 512, "edge", None), ("gpu", 15, "edge", None), ("gpu", 16, "edge", "large"), ("gpu", 80, "smoke", None)],
+)
+def test_a_gpu_with_much_memory_has_a_probe_that_fills_it(
+    kind: str, memory_gib: int, tier: Tier, size: str | None
+) -> None:
+    device = CPU.model_copy(update={"kind": kind, "memory_bytes": memory_gib << 30})
+    first, *_ = shares(solo((Target(device, "torch", {}),), (LLM,), tier, PRESETS["quick"], probe=PROBE))
+    assert first.route.suite_options.get("size") == size
+
+
 def test_runs_of_a_cell_lie_apart() -> None:
     phases = solo(TARGETS[:2], (LLM,), "edge", PRESETS["quick"], runs=2)
     runs = [(route[1], share.run) for route, share in zip(cells(phases), shares(phases), strict=True)]
