@@ -64,7 +64,7 @@ class Sizes:
 TIERS = {
     "smoke": Sizes(256, 2, (256, 512)),  # never ranked, since the matrices fit into a cache
     "edge": Sizes(32_768, 64, (1024, 2048)),  # 512 MiB each in fp32
-    "large": Sizes(131_072, 16, (4096, 8192)),  # at edge, of a GPU that smaller ones do not fill: 2 GiB each in fp32
+    "large": Sizes(131_072, 16, (2048, 4096)),  # at edge, of a GPU that smaller ones do not fill: 2 GiB each in fp32
     "server": Sizes(262_144, 16, (4096, 8192)),  # 4 GiB each in fp32
 }
 
