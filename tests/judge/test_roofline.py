@@ -34,7 +34,7 @@ def test_a_probe_kernel_of_several_yields_is_timed_by_all_of_them() -> None:
 def test_a_ceiling_counts_what_all_feeds_in_flight_did_together(
     moved: int, columns: tuple[list[int], ...], together: float
 ) -> None:
-    """Of the same kind: a feed that uses another part of the device meanwhile raises no ceiling."""
+    """A feed that uses another part of the device meanwhile raises no ceiling."""
     costs = (Cost(name="gemm", flops=6, bytes=0), Cost(name="read", flops=0, bytes=moved))
     done = Completions(*map(np.array, (*columns, [1] * 4)))
     probed = record("a", "p", "kernel", done, scenario="probe", costs=costs)
