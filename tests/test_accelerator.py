@@ -46,27 +46,43 @@ def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_ada
     [(_, join)] = accelerator.chosen(on, ["join"])
     assert {"--org", "--system", "--availability", "--form-factor", "--origin"} <= {*join.words}, "an entry needs all"
     assert [name for name, _ in accelerator.chosen(on, ["smoke"])] == ["smoke/torch", "smoke/inductor"]
-    with pytest.raises(SystemExit, match="no adapter finds an accelerator"):
+    with pytest.raises(SystemExit, match=str(ABSENT)):
         accelerator.reached({**LISTING, "devices": LISTING["devices"][:1]}, None, tmp_path, "edge")
 
 
-def test_a_call_that_finds_no_accelerator_keeps_no_list_of_devices(
+@pytest.mark.parametrize("file", [None, "devices.json", "steps.json", ""])
+def test_a_call_that_cannot_begin_ends_without_a_traceback(
+    file: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No accelerator is found, a file is damaged, or a file is in the folder's place. No list of devices is kept."""
+    folder = tmp_path / "of"
+    monkeypatch.setattr(sys, "argv", ["accelerator", str(folder), "look"])
+    monkeypatch.setattr(signal, "signal", Mock())
+    found = LISTING if file is not None else {"devices": [], "routes": []}
+    monkeypatch.setattr(subprocess, "check_output", lambda command: json.dumps(found).encode())
+    if file is not None:
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text('{"look/devices": 1}')
+    with pytest.raises(SystemExit, match=str(ABSENT)):
+        accelerator.main()
+    assert file == "devices.json" or not (folder / "devices.json").exists()
+
+
+def test_a_step_has_its_part_of_the_minutes_and_the_next_call_does_an_interrupted_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["accelerator", str(tmp_path), "look"])
-    monkeypatch.setattr(subprocess, "check_output", lambda command: b'{"devices": [], "routes": []}')
-    with pytest.raises(SystemExit, match="no adapter finds an accelerator"):
-        accelerator.main()
-    assert not [*tmp_path.iterdir()]
-
-
-def test_an_interrupted_call_interrupts_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process, sent = Mock(pid=7, wait=Mock(side_effect=KeyboardInterrupt)), list[tuple[int, int]]()
+    process, sent = Mock(pid=7, wait=Mock(side_effect=[KeyboardInterrupt, 0, 0])), list[tuple[int, int]]()
     monkeypatch.setattr(subprocess, "Popen", Mock(return_value=process))
     monkeypatch.setattr(os, "killpg", lambda *signalled: sent.append(signalled))
-    with pytest.raises(KeyboardInterrupt):
-        accelerator.run(accelerator.Step("mix", ("mixmark",), 1), 1.0, tmp_path / "mix.txt")
-    assert sent == [(7, signal.SIGINT)]
+    monkeypatch.setattr(signal, "signal", Mock())
+    monkeypatch.setattr(accelerator, "PARTS", {"a": (3, lambda on: iter([("b", ("mixmark",))]))})
+    monkeypatch.setattr(sys, "argv", ["accelerator", str(tmp_path), "a", "--minutes", "90"])
+    (tmp_path / "devices.json").write_text(json.dumps(LISTING))
+    with pytest.raises(SystemExit, match=str(accelerator.INTERRUPTED)):
+        accelerator.main()
+    assert (process.wait.call_args_list[0].args, sent) == ((30,), [(7, signal.SIGINT)])
+    accelerator.main()
+    assert json.loads((tmp_path / "steps.json").read_text())["a/b"][0] == 0
 
 
 NO_TORCH: Any = SimpleNamespace(name="onnxruntime")
@@ -102,14 +118,14 @@ def test_a_call_skips_what_is_done_and_stops_what_takes_too_long(
 
     def run(*words: str) -> dict[str, Any]:
         monkeypatch.setattr(sys, "argv", ["accelerator", str(tmp_path), *words])
-        accelerator.main()
+        accelerator.call()
         done: dict[str, Any] = json.loads((tmp_path / "steps.json").read_text())
         return {name: code for name, (code, _) in done.items()}
 
     (tmp_path / "devices.json").write_text(json.dumps(LISTING))
     short, sleeps = python("print('1')", "raise SystemExit(7)"), python("import time; time.sleep(60)")
     monkeypatch.setattr(accelerator, "PARTS", {"a": (5, short), "b": (1, sleeps)})
-    assert run("a", "b", "--minutes", "0.35") == {"a/0": 0, "a/1": 7, "b/0": accelerator.STOPPED}
+    assert run("a", "b") == {"a/0": 0, "a/1": 7, "b/0": accelerator.STOPPED}
     assert (tmp_path / "a" / "0.txt").read_text() == "1\n"
     capsys.readouterr()
     run("a/0")

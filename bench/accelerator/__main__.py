@@ -2,14 +2,14 @@
 
     python -m bench.accelerator FOLDER                 lists the parts, their steps, and which steps are done
     python -m bench.accelerator FOLDER PART …          runs these parts, and skips the steps that are done
-    options: --device ID, by default the first device that is no CPU; --minutes N, by default 9, for this call; --tier,
-    by default edge: smoke is for rehearsals
+    options: --device ID, by default the first device that is no CPU; --minutes N, by default 9, for this call: the
+    limits of its steps grow with it; --tier, by default edge: smoke is for rehearsals
 
 A part is a function that yields steps, and a step is a command; PARTS has the time limit of a part's steps. What a step
 prints is FOLDER/PART/STEP.txt, what it records lies beside it, and FOLDER/steps.json has its exit code and its seconds.
 A step is started only if its whole limit is left and the folder is below MOST_BYTES; one that was not started, or was
-stopped, is done by the next call, which resumes a run. A step that fails stops no other. Smoke and kit run on
-every accelerator by every adapter that reaches it, the other parts on the chosen device.
+stopped by its limit or a Ctrl-C, is done by the next call, which resumes a run. A step that fails stops no other. Smoke
+and kit run on every accelerator by every adapter that reaches it, the other parts on the chosen device.
 
 Each mix-N is one whole result with one mixed window, by one adapter on the CPU and the accelerator together, and `join`
 makes an entry of the three. A mix takes 17 minutes at edge on an H100 with 16 cores: by --minutes 20 in one call, which
@@ -29,21 +29,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.accelerator import absent
 from mixmark.harness.cli.show import of_devices
 
 MOST_MINUTES = 9
 MOST_BYTES = 60 << 20
 GRACE_S = 20
 """After its limit a step is interrupted, as by Ctrl-C, and it is killed after this time."""
-STARTING_S = 60
-"""What a call may take before its first step: a step whose limit is the whole call's is started nevertheless."""
-STOPPED = 124
-WHOLE_S = 60 * MOST_MINUTES
+STOPPED, INTERRUPTED = 124, 130
+WHOLE_S = 60 * MOST_MINUTES - 2 * GRACE_S
+"""The limit of a step that takes a whole call: of the rest, the list of devices may take GRACE_S."""
 SUITES = ("llm", "diffusion", "dlrm", "resnet50")
 
 
@@ -99,14 +100,14 @@ def bench(module: str, *words: str) -> tuple[str, ...]:
 
 
 def reached(listing: dict[str, Any], wanted: str | None, folder: Path, tier: str) -> Reached:
-    """listing: as `mixmark devices --json` prints it. Raises SystemExit if no such device is there."""
+    """listing: as `mixmark devices --json` prints it. Raises SystemExit if there is no such device."""
     devices = {device["id"]: device for device in listing["devices"]}
     accelerators = [id for id, device in devices.items() if device["kind"] != "cpu"]
     if not (wanted or accelerators):
-        raise SystemExit("no adapter finds an accelerator: `mixmark devices` says why")
+        absent("no adapter finds an accelerator: `mixmark devices` says why")
     id = wanted or accelerators[0]
     if id not in devices:
-        raise SystemExit(f"no device {id}; there are {', '.join(devices)}")
+        absent(f"no device {id}; there are {', '.join(devices)}")
     pairs = [(route["device"], route["adapter"]) for route in listing["routes"]]
     routes = [pair for pair in pairs if pair[0] in (*accelerators, id)]
     by = [adapter for device, adapter in routes if device == id]
@@ -231,7 +232,7 @@ PARTS: Mapping[str, tuple[int, Callable[[Reached], Named]]] = {
     "split": (WHOLE_S, split),
     "caps": (WHOLE_S, caps),
 }
-"""In the order in which they are worth their time: the seconds that a step may take, and the steps."""
+"""In the order in which they are worth their time: the seconds of MOST_MINUTES that a step may take, and the steps."""
 
 
 class Steps:
@@ -239,19 +240,20 @@ class Steps:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "steps.json"
-        self.done: dict[str, list[float]] = json.loads(self._file.read_text()) if self._file.exists() else {}
+        noted = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self.done = {name: [int(code), float(seconds)] for name, (code, seconds) in noted.items()}
 
     def note(self, name: str, code: int, seconds: float) -> None:
         self.done[name] = [code, round(seconds, 1)]
         self._file.write_text(json.dumps(self.done, indent=1))
 
     def is_done(self, name: str) -> bool:
-        return name in self.done and self.done[name][0] != STOPPED
+        return name in self.done and self.done[name][0] not in (STOPPED, INTERRUPTED)
 
 
 def run(step: Step, limit_s: float, prints: Path) -> int:
-    """Runs a step in a process group of its own, which a Ctrl-C ends, too. Returns its exit code, STOPPED if it took
-    longer."""
+    """Runs a step in a process group of its own, which its limit or a Ctrl-C ends. Returns its exit code, STOPPED or
+    INTERRUPTED."""
     prints.parent.mkdir(parents=True, exist_ok=True)
     with prints.open("a") as file:
         try:
@@ -259,17 +261,16 @@ def run(step: Step, limit_s: float, prints: Path) -> int:
         except OSError as error:
             file.write(f"{error}\n")
             return 127
-        for number, patience_s in ((signal.SIGINT, limit_s), (signal.SIGKILL, GRACE_S)):
-            try:
-                code = process.wait(patience_s)
-                return code if number == signal.SIGINT else STOPPED
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, number)
-            except KeyboardInterrupt:
-                os.killpg(process.pid, signal.SIGINT)
-                raise
-        process.wait()
-        return STOPPED
+    try:
+        return process.wait(limit_s)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as ended:
+        code = STOPPED if isinstance(ended, subprocess.TimeoutExpired) else INTERRUPTED
+    for number, patience_s in ((signal.SIGINT, GRACE_S), (signal.SIGKILL, None)):
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt, ProcessLookupError):
+            os.killpg(process.pid, number)
+            process.wait(patience_s)
+            break
+    return code
 
 
 def chosen(on: Reached, names: Sequence[str]) -> Iterator[tuple[str, Step]]:
@@ -279,7 +280,7 @@ def chosen(on: Reached, names: Sequence[str]) -> Iterator[tuple[str, Step]]:
         limit_s, steps = PARTS.get(part, (0, lambda on: iter(())))
         found = [Step(step, command, limit_s) for step, command in steps(on) if wanted in ("", step)]
         if not found and (part not in PARTS or wanted):
-            raise SystemExit(f"no part {name}; there are {', '.join(PARTS)}")
+            absent(f"no part {name}; there are {', '.join(PARTS)}")
         yield from ((f"{part}/{step.name}", step) for step in found)
 
 
@@ -288,6 +289,18 @@ def size_of(folder: Path) -> int:
 
 
 def main() -> None:
+    """Without a traceback where a folder or a file is not what it should be, and at a Ctrl-C."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        call()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (OSError, subprocess.SubprocessError) as error:
+        absent(str(error))
+
+
+def call() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("parts", nargs="*")
@@ -299,7 +312,10 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     listed = folder / "devices.json"
     listing = listed.read_bytes() if listed.exists() else subprocess.check_output(mixmark("devices", "--json"))
-    on, steps = reached(json.loads(listing), asked.device, folder, asked.tier), Steps(folder)
+    try:
+        on, steps = reached(json.loads(listing), asked.device, folder, asked.tier), Steps(folder)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        absent(f"{listed} or steps.json beside it is damaged ({error!r}): delete it")
     listed.write_bytes(listing)  # once an accelerator is there: a driver may be installed after the first call
     if not asked.parts:
         for part, (limit_s, _) in PARTS.items():
@@ -307,18 +323,21 @@ def main() -> None:
             print(f"{part:12}{limit_s:4} s a step: {', '.join(done)}")
     for name, step in chosen(on, asked.parts):
         left_s = asked.minutes * 60 - (time.monotonic() - began_s)
+        limit_s = step.limit_s * asked.minutes / MOST_MINUTES
         if steps.is_done(name):
             print(f"{name}: done before", flush=True)
-        elif left_s < min(step.limit_s, asked.minutes * 60 - STARTING_S):
+        elif left_s < limit_s:
             print(f"{name}: not started, {left_s:.0f} s are left", flush=True)
         elif size_of(folder) > MOST_BYTES:
             print(f"{name}: not started, the folder is full", flush=True)
         else:
             begin_s, prints = time.monotonic(), folder / f"{name}.txt"
-            code = run(step, max(step.limit_s, left_s - GRACE_S) if step.limit_s == WHOLE_S else step.limit_s, prints)
+            code = run(step, limit_s, prints)
             steps.note(name, code, time.monotonic() - begin_s)
             words = prints.read_text(errors="replace").strip().splitlines()
             print(f"{name}: exit {code}, {steps.done[name][1]} s: {words[-1] if words else ''}", flush=True)
+            if code == INTERRUPTED:
+                raise KeyboardInterrupt
     print(f"{size_of(folder) / 2**20:.1f} MiB in {folder}")
 
 

@@ -41,11 +41,11 @@ class Jax:
 
     def discover(self) -> Iterable[Device]:
         _require()
-        if self._on_cpu:
-            yield cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",))
-        yield from devices.virtual(self._virtual)
-        if devices.has_plugin():
-            yield from devices.accelerators()
+        found = [cpu(("bf16", "fp32") if multiplies_bf16() else ("fp32",))] if self._on_cpu else []
+        found += [*devices.virtual(self._virtual), *(devices.accelerators() if devices.has_plugin() else ())]
+        if not found:
+            raise PluginError("jax finds no accelerator", 'cpu = "yes" takes the processor')
+        return found
 
     def disclose(self) -> Mapping[str, str]:
         """The versions of jaxlib and of the plug-ins."""

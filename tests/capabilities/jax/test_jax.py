@@ -230,7 +230,9 @@ def test_a_state_lives_on_in_its_memory_and_one_that_a_failed_call_lost_ends_the
 
 def test_the_cpu_and_virtual_devices_come_by_option_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "has_plugin", lambda: False)
-    assert list(Jax({}).discover()) == []
+    with pytest.raises(PluginError) as none:
+        Jax({}).discover()
+    assert none.value.hint == 'cpu = "yes" takes the processor'
     virtual = list(Jax({"cpu": "8"}).discover())
     assert [each.id for each in virtual] == [f"simulated:jax{number}" for number in range(8)]
     for wrong in ("many", "0", "65"):
