@@ -92,7 +92,7 @@ class Equipment:
         chosen, device = self.config.adapter(route.adapter), self.devices[route.device, route.adapter]
         plugin, suite = self.adapters[route.adapter], self.suites[route.suite]
         witness = suite.name == "probe" and suite.built_in and plugin.built_in and not chosen.own_interpreter
-        apart = isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu")) if witness else None
+        apart = isolation(suite.spec, device) if witness else None
         models = {model_cache.FOLDER: str(scratch.parent / MODELS)} if self.own_models else {}
         return Worker(plugin, chosen.options, scratch, log, chosen.python, device.cores, apart, models)
 

@@ -287,7 +287,7 @@ class Auditor:
                 clean.finish()  # if it fails, so does the next call
             return
         try:
-            apart = isolation.isolation(suite.spec, any_backend=device.kind not in ("cpu", "gpu"))
+            apart = isolation.isolation(suite.spec, device)
         except (LookupError, OSError) as error:
             raise PluginError(f"the suite {suite.name} cannot be audited: {error}") from error
         with tempfile.TemporaryDirectory(prefix="mixmark-") as scratch, _worker(apart, log, Path(scratch)) as worker:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
+from mixmark.harness.contracts.schema import Device
 from mixmark.harness.worker import sealed
 from mixmark.harness.worker.sealed import SealedCode
 
@@ -37,6 +39,8 @@ VARIABLES = """
 Vulkan's drivers are a part of, and the number of threads."""
 NO_ENTRY_POINTS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 """pydantic and torch would load code of any installed package that offers itself."""
+GPUS_OUT_OF_TREE = ("gpu:musa", "gpu:supa")
+"""How the ids of GPUs begin that torch reaches by a backend of another package, as it does all NPUs."""
 
 PRELUDE = """
 import ctypes, sys
@@ -59,17 +63,25 @@ class Isolation:
     """The package of a suite that is not Mixmark's own. None if its spec names a file."""
 
 
-def isolation(spec: str, any_backend: bool = False) -> Isolation:
+def isolation(spec: str, device: Device | None = None) -> Isolation:
     """How the auditor or the witness of a suite is started. Raises LookupError if the suite's module does not exist.
 
-    spec: the suite's class. any_backend: torch may load backends of other packages, for a reference on their
-    accelerators.
+    spec: the suite's class. device: what it computes on, by default the CPU; torch may load backends of other packages
+    for their devices.
     """
     suite = None if spec.startswith("mixmark.") else _package_of(spec)
     kept = {name: os.environ[name] for name in VARIABLES.split() if name in os.environ}
-    closed = {name: value for name, value in NO_ENTRY_POINTS.items() if not (any_backend and name.startswith("TORCH"))}
-    folders = list(dict.fromkeys(folder for name in NEEDED.split() if (folder := _folder_of(name))))
+    outside = device and (device.kind not in ("cpu", "gpu") or device.id.startswith(GPUS_OUT_OF_TREE))
+    closed = {name: value for name, value in NO_ENTRY_POINTS.items() if not (outside and name.startswith("TORCH"))}
+    found = [*map(_folder_of, NEEDED.split()), *(_backends() if outside else ())]
+    folders = list(dict.fromkeys(filter(None, found)))
     return Isolation(f"FOLDERS = {folders!r}\n{PRELUDE}", kept | closed, suite)
+
+
+def _backends() -> Iterator[str | None]:
+    """The folders of the packages that offer torch a backend, and of their metadata: torch may have another folder."""
+    for entry in metadata.entry_points(group="torch.backends"):
+        yield from (str(entry.dist and entry.dist.locate_file("")), _folder_of(entry.module.partition(".")[0]))
 
 
 @cache
