@@ -39,8 +39,6 @@ VARIABLES = """
 Vulkan's drivers are a part of, and the number of threads."""
 NO_ENTRY_POINTS = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 """pydantic and torch would load code of any installed package that offers itself."""
-GPUS_OUT_OF_TREE = ("gpu:musa", "gpu:supa")
-"""How the ids of GPUs begin that torch reaches by a backend of another package, as it does all NPUs."""
 
 PRELUDE = """
 import ctypes, sys
@@ -71,10 +69,9 @@ def isolation(spec: str, device: Device | None = None) -> Isolation:
     """
     suite = None if spec.startswith("mixmark.") else _package_of(spec)
     kept = {name: os.environ[name] for name in VARIABLES.split() if name in os.environ}
-    outside = device and (device.kind not in ("cpu", "gpu") or device.id.startswith(GPUS_OUT_OF_TREE))
+    outside = device and (device.kind not in ("cpu", "gpu") or device.id.startswith(("gpu:musa", "gpu:supa")))
     closed = {name: value for name, value in NO_ENTRY_POINTS.items() if not (outside and name.startswith("TORCH"))}
-    found = [*map(_folder_of, NEEDED.split()), *(_backends() if outside else ())]
-    folders = list(dict.fromkeys(filter(None, found)))
+    folders = list(dict.fromkeys(filter(None, (*map(_folder_of, NEEDED.split()), *(_backends() if outside else ())))))
     return Isolation(f"FOLDERS = {folders!r}\n{PRELUDE}", kept | closed, suite)
 
 
