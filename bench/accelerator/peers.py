@@ -41,7 +41,7 @@ def by_torch(suite: Suite, feed: Any, compiled: bool) -> Callable[[], object]:
     @torch.inference_mode()
     def work() -> None:
         call(*given)
-        torch.accelerator.synchronize()
+        torch.get_device_module(device).synchronize()
 
     return work
 
