@@ -22,10 +22,6 @@ def test_what_a_terminal_would_obey_is_gone_and_the_words_stay(hostile: str, sho
     assert plain(hostile) == shown
 
 
-def test_what_is_too_long_is_cut() -> None:
-    assert plain("x" * 10_000, 200) == "x" * 200
-
-
 @given(st.text(st.characters(exclude_categories=())))
 def test_whatever_it_was_it_is_one_line_that_any_file_takes(text: str) -> None:
     shown = plain(text)

@@ -70,12 +70,3 @@ def test_the_moments_of_several_findings_are_left_out() -> None:
 def test_every_format_is_used() -> None:
     used = {spec.split(" ")[0] for code in CODES for spec in fields(code).values()}
     assert set(FORMATS) <= used
-
-
-def test_severities_that_void_a_result() -> None:
-    invalid = {code.partition(".")[0] for code, says in CODES.items() if says.severity == "invalid"}
-    assert invalid == {
-        "finished", "mix_complete", "consistency", "audited", "no_orphans", "units_counted",
-        "window_bracketed", "on_schedule", "concurrency_kept", "threads_pinned", "on_device",
-    }  # fmt: skip
-    assert [code for code, says in CODES.items() if says.severity == "pending"] == ["audited.pending"]

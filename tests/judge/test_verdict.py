@@ -180,7 +180,7 @@ def test_a_probe_that_drifts_far_is_noticed_and_costs_the_rank() -> None:
     both = result(probe("a", 100, 400), record("b", "llm", "token", closed_loop([[9]])), probe("c", 213, 640))
     for each in (drifting(113), both):  # and its bandwidth by 60 %
         assert word(each) == "rough" and "speed_stable.noticed" in [why.code for why in judge(each).verdict.reasons]
-    assert rules(drifting(25))[-1] == "speed_stable"
+    assert rules(drifting(11))[-1] == "speed_stable"
     assert "speed_stable" not in rules(drifting(5))
 
 

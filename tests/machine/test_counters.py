@@ -1,23 +1,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mixmark.harness.contracts.schema import AcceleratorConditions, Conditions
-from mixmark.harness.judge.evidence import gather
-from mixmark.harness.judge.findings import words
-from mixmark.harness.judge.rules import interference
 from mixmark.harness.machine.accelerators import Accelerators
 from mixmark.harness.machine.counters import TICK_NS, MachineCounters, between
-from tests.golden.sample import closed_loop, record, result
-from tests.marks import linux
 
 SECOND = 1_000_000_000
 WORKER, CHILD = 700, 701
@@ -291,38 +282,3 @@ def test_clocks_are_in_cpuinfo_where_no_governor_is(tmp_path: Path) -> None:
     write(tmp_path, {"proc/stat": counted(), "proc/cpuinfo": "".join(cpus)})
     found = block(tmp_path, {"proc/stat": counted(cpu0=80, cpu1=80)})
     assert (found.clock_mean_mhz, found.clock_min_mhz) == (2500.5, 2000.5)
-
-
-BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"
-
-
-@pytest.fixture
-def busy() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that keeps one core of this machine busy."""
-    core = str(max(os.sched_getaffinity(0)))
-    with subprocess.Popen([sys.executable, "-c", BUSY, core], stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        process.stdout.readline()
-        yield process
-        process.kill()
-
-
-@linux
-@pytest.mark.slow
-@pytest.mark.realtime
-def test_a_busy_process_is_foreign_and_a_worker_is_not(busy: subprocess.Popen[bytes]) -> None:
-    """The same second, told with the process as a stranger and as a worker: whatever else runs here is in both."""
-    stranger, worker = MachineCounters([]), MachineCounters([busy.pid])
-    before = stranger.read(), worker.read()
-    process = psutil.Process(busy.pid)
-    begin_s = process.cpu_times().user
-    while process.cpu_times().user < begin_s + 0.5:  # a second on a core on which others are too
-        time.sleep(0.05)
-    foreign = between(before[0], stranger.read())
-    ours = between(before[1], worker.read())
-    assert (foreign.own_ns or 0) + 250_000_000 < (ours.own_ns or 0)
-    done = closed_loop([[foreign.begin_ns + 1, foreign.end_ns - foreign.begin_ns]])
-    beside = record("b", "llm", "token", done).model_copy(update={"conditions": (foreign,)})
-    finding, *_ = interference.no_foreign_load(gather(result(beside)))
-    assert finding.severity == "warning"
-    assert "other programs kept" in words(finding)

@@ -72,17 +72,6 @@ def test_a_battery_of_an_input_device_is_not_the_machines(
     assert power_supply.source(tmp_path) == source
 
 
-def test_a_system_on_which_psutil_fails_has_an_unknown_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Some containers and NAS have no /sys/class/power_supply, and psutil raises (psutil#2067)."""
-
-    def fails() -> None:
-        raise FileNotFoundError(2, "No such file or directory", "/sys/class/power_supply")
-
-    monkeypatch.setattr("psutil.sensors_battery", fails, raising=False)
-    monkeypatch.setattr(power_supply, "ROOT", tmp_path)
-    assert power_supply.source(tmp_path) is None
-
-
 def test_it_is_disclosed_and_watched(tmp_path: Path) -> None:
     write(supplied(quiet(tmp_path), AC, battery("Full")), {"sys/firmware/acpi/platform_profile": "quiet\n"})
     found = disclosure.disclose(tmp_path, environment={}, checkout=tmp_path)

@@ -15,7 +15,7 @@ from mixmark.harness.contracts.schema import Placement, Rate
 from mixmark.harness.measure.dispatch import Dispatcher, Handed, Loaded, Pair, surplus
 from mixmark.harness.plan import presets
 from mixmark.harness.plan.placement import Power, place
-from tests.fakes.machine import GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, device, solo
+from tests.fakes.machine import AT_WORK, GPU_AND_CPU, MIX, QUANTA, SECOND, Machine, device, solo
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -26,10 +26,9 @@ def test_undisturbed_devices_reach_the_bound(concurrency: int) -> None:
 
 def test_a_device_stays_with_a_suite_for_a_while_and_loses_nothing_by_it() -> None:
     """Brief feeds of two suites once took turns one by one: 2,178 changes in two minutes of edge-1 on two cores."""
-    units = {"llm": 50.2, "diffusion": 5.53, "dlrm": 234_000.0, "resnet50": 917.0}
     of = {"llm": (10.0, 128), "diffusion": (0.75, 1), "dlrm": (27_000.0, 1024), "resnet50": (240.0, 4)}
     machine = Machine(
-        units,
+        EDGE_1,
         {(suite, "cpu:0"): rate for suite, (rate, _) in of.items()},
         {(suite, "cpu:0"): units for suite, (_, units) in of.items()},
     )
@@ -88,7 +87,6 @@ def test_no_stream_leads_by_more_than_2_percent_or_the_feeds_that_devices_may_ho
 def test_a_long_feed_on_one_device_lets_no_other_wait_while_rates_wander() -> None:
     """On two halves of a CPU one once waited for 21 % of a window: its part of the plan had become a little smaller
     than the other half's, so it was to lead no stream, and the least advanced one stood still for 29 s."""
-    units = {"llm": 50.2, "diffusion": 5.53, "dlrm": 234_000.0, "resnet50": 917.0}
     feeds = {"llm": 128, "diffusion": 1, "dlrm": 1024, "resnet50": 8}
     rates = {
         ("llm", "cpu:0.0"): 4.36,
@@ -101,20 +99,19 @@ def test_a_long_feed_on_one_device_lets_no_other_wait_while_rates_wander() -> No
     def actual(pair: Pair, at_s: float) -> float:
         return rates[pair] * (1 + 0.05 * math.sin(2 * math.pi * (at_s / 100 + pair[1].endswith("1") / 2)))
 
-    machine = Machine(units, rates, {pair: feeds[pair[0]] for pair in rates}, actual)
+    machine = Machine(EDGE_1, rates, {pair: feeds[pair[0]] for pair in rates}, actual)
     bound_per_s = machine.placement.bound_per_s
     assert machine.run(1500) == pytest.approx(bound_per_s, rel=0.03)
     assert min(machine.busy_ns.values()) > 0.97 * machine.now_ns
 
 
 def test_a_plan_for_efficiency_lets_devices_idle() -> None:
-    watts = dict(zip(GPU_AND_CPU, (280, 170, 350, 180, 150, 190, 320, 180), strict=True))
     idle = {"gpu:0": 60.0, "cpu:0": 50.0}
 
     def plan(mix_units: Mapping[str, float], rates: Sequence[Rate]) -> Placement:
         return place(mix_units, rates, [device(id) for id in idle], "efficiency", power=Power(idle, 120))
 
-    machine = Machine(MIX, GPU_AND_CPU, QUANTA, plan=plan, watts=watts)
+    machine = Machine(MIX, GPU_AND_CPU, QUANTA, plan=plan, watts=AT_WORK)
     assert machine.run(1800) == pytest.approx(0.22222, rel=0.01)  # of method.md, part E
     busy = {id: ns / machine.now_ns for id, ns in machine.busy_ns.items()}
     assert busy == {"gpu:0": pytest.approx(1, abs=0.01), "cpu:0": pytest.approx(0.296, abs=0.01)}

@@ -108,11 +108,3 @@ def test_traffic_is_counted_without_the_loopback(tmp_path: Path) -> None:
     message = "the machine's network carried 65 kB a second in the window, for this run or for others (at rest: 64 kB)"
     assert found_by(integrity.network_quiet, busy) == [("warning", message)]
     assert found_by(integrity.network_quiet, busy, but(found, received_bytes=0)) == []  # on average
-
-
-def test_a_machine_without_counters_breaks_no_rule(tmp_path: Path) -> None:
-    found = block(MachineCounters([1], root=tmp_path, pinned={1: [0]}))
-    assert found.strayed_threads is None
-    assert (found.received_bytes, found.sent_bytes) == (None, None)
-    for rule in (integrity.threads_pinned, integrity.network_quiet):
-        assert found_by(rule, found) == []

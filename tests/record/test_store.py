@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -467,8 +466,3 @@ def test_an_array_is_looked_at_before_it_is_read(tmp_path: Path, content: bytes,
     write_hashes(tmp_path)
     with pytest.raises(ResultError, match=said) if said else nullcontext():
         store.open(tmp_path)
-
-
-def test_a_moved_folder_still_opens(folder: Path, tmp_path: Path) -> None:
-    shutil.move(folder, tmp_path / "elsewhere")
-    assert same(store.open(tmp_path / "elsewhere"), small())

@@ -134,14 +134,6 @@ def in_bf16(weights: Floats) -> Any:
     return not (weights.view(np.uint32) & 0xFFFF).any()
 
 
-@given(length=st.sampled_from([32, 64, 160]), gain=st.floats(0.01, 100))
-@settings(max_examples=20, deadline=None)
-def test_a_group_of_class_4_survives_four_bits_and_sixteen(length: int, gain: float) -> None:
-    groups = draw(3, length, gain=gain).reshape(-1, GROUP)
-    assert rounded(groups, 4, top=8) == 0
-    assert (groups.astype(np.float16) == groups).all() and in_bf16(groups)
-
-
 @given(length=st.sampled_from([32, 75, 160]), gain=st.floats(0.01, 100))
 @settings(max_examples=20, deadline=None)
 def test_class_8_survives_eight_bits_and_sixteen_and_not_four(length: int, gain: float) -> None:

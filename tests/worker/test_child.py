@@ -44,14 +44,6 @@ def test_a_worker_discovers_opens_and_measures(tmp_path: Path) -> None:
     assert acme.peak_pss_bytes > 1 << 20
 
 
-def test_two_slots_are_two_feeds_in_flight(inline: None, tmp_path: Path) -> None:
-    with worker(tmp_path, "two slots", work_s="0.02") as acme:
-        opened(acme)
-        measured(acme, tmp_path, scenario="offline")
-    done = acme.completions(tmp_path / "stamps.npz")[0]
-    assert (done.issued_ns[1:] < done.yielded_ns[done.ends - 1][:-1]).any()
-
-
 @pytest.mark.parametrize(("scenario", "batch"), [("offline", None), ("offline", 1), ("mixed", 1)])
 def test_each_thread_that_issues_feeds_of_a_window_is_warm(
     inline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: Any, batch: int | None
@@ -149,17 +141,6 @@ def test_what_does_not_fit_is_refused_before_loading(inline: None, tmp_path: Pat
         with pytest.raises(WorkerFailed) as told:
             opened(acme, big, free_bytes=101 << 30)
         assert told.value.failure.kind == "unsupported"
-
-
-def test_a_server_is_fed_on_schedule_and_counts_from_the_due_time(inline: None, tmp_path: Path) -> None:
-    with worker(tmp_path, work_s="0.002") as acme:
-        opened(acme)
-        measured(acme, tmp_path, scenario="server", rate_per_s=200.0, min_feeds=64)
-    done = acme.completions(tmp_path / "stamps.npz")[0]
-    assert len(done) == 64
-    gaps = (done.due_ns[1:] - done.due_ns[:-1]) / 1e6
-    assert 2.5 < gaps.mean() < 10  # 5 ms on average, by a fixed seed
-    assert (done.issued_ns >= done.due_ns).all()
 
 
 def test_the_highest_rate_lies_below_what_a_closed_loop_does(inline: None, tmp_path: Path) -> None:

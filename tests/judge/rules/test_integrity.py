@@ -457,23 +457,10 @@ def test_a_route_that_cannot_be_the_fastest_would_be_too_fast_if_it_were() -> No
     assert 50 < left_out < 250
 
 
-def test_a_given_seed_is_told() -> None:
-    drawn = gather(result(cell()))
-    assert list(integrity.seed_random(drawn)) == []
-    given = integrity.seed_random(gather(but(drawn.result, seed=7)))
-    assert list(map(facts, given)) == [says("seed_random", "run")]
-
-
 def test_threads_of_a_slice_stay_there() -> None:
     assert said(integrity.threads_pinned, beside(block(1, strayed_threads=0))) == []
     strayed = beside(block(1, strayed_threads=1), block(2, strayed_threads=2))
     assert said(integrity.threads_pinned, strayed) == [says("threads_pinned", threads=2)]
-
-
-def test_a_record_that_was_not_compared_with_its_suite_is_a_warning() -> None:
-    evidence = gather(result(cell()), {cell().key: "it is not installed"})
-    found = map(facts, integrity.suites_verified(evidence))
-    assert list(found) == [says("suites_verified", cell().key, why="it is not installed")]
 
 
 def test_a_window_is_begun_once_and_a_run_is_not_resumed_after_its_first_solo_window() -> None:
