@@ -53,10 +53,12 @@ def write_page(assessment: Assessment, folder: Path) -> None:
     """Writes the page into the result folder, or says on stderr why it could not be written. Nothing is lost then:
     `mixmark report` makes the page again."""
     from mixmark.harness.plugins import registry
+    from mixmark.harness.record.files import replaced
 
     page = folder / PAGE
     try:
-        page.write_text(registry.find("reporters")["html"].load()(assessment), encoding="utf-8")
+        with replaced(page) as file:
+            file.write(registry.find("reporters")["html"].load()(assessment).encode())
     except (OSError, MixmarkError) as error:
         click.echo(f"The page could not be written to {page}: {error}", err=True)
 

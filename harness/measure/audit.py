@@ -33,10 +33,11 @@ from mixmark.harness.contracts.numbers import counted
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.plugins import registry
 from mixmark.harness.plugins.registry import Plugin
+from mixmark.harness.record.files import explained
 from mixmark.harness.resources import clock, memory
 from mixmark.harness.resources.files import DAMAGE, archive, regular
 from mixmark.harness.worker import isolation
-from mixmark.harness.worker.failures import WorkerFailed
+from mixmark.harness.worker.failures import WorkerFailed, refuse_full_disk
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.isolation import Isolation
 from mixmark.harness.worker.messages import AdapterCalls, OutputsCompared, SuiteChoice
@@ -116,12 +117,13 @@ def draw(handed: Path, sha256: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _write(path: Path, columns: Mapping[str, Any], save: Callable[..., None]) -> str:
-    """Writes a raw file and returns its hash."""
+    """Writes a raw file and returns its hash. Raises ResultError."""
     content = io.BytesIO()
     save(content, **columns)
-    path.unlink(missing_ok=True)  # never through a link or a pipe that lies there
-    with path.open("xb") as file:
-        file.write(content.getbuffer())
+    with explained(f"cannot write {path}"):
+        path.unlink(missing_ok=True)  # never through a link or a pipe that lies there
+        with path.open("xb") as file:
+            file.write(content.getbuffer())
     return hashlib.sha256(content.getbuffer()).hexdigest()
 
 
@@ -265,6 +267,7 @@ class Auditor:
                     keep(self._repeated(audited[0]))
                 continue
             except WorkerFailed as failed:
+                refuse_full_disk(failed.failure)
                 why = _words(failed.failure)
             except PluginError as error:
                 why = f"{error}; {error.hint}".removesuffix("; ")
@@ -283,7 +286,8 @@ class Auditor:
                 self._load(clean, suite, device)
                 yield clean
             finally:
-                shutil.copy(clean.log, self._logs)
+                with suppress(OSError):
+                    shutil.copy(clean.log, self._logs)
                 clean.finish()  # if it fails, so does the next call
             return
         try:

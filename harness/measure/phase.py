@@ -25,9 +25,10 @@ from mixmark.harness.machine.sampling import Watch, Watched, canary
 from mixmark.harness.machine.setup import Equipment
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.record_draft import RecordDraft
+from mixmark.harness.record.files import explained
 from mixmark.harness.resources import memory
 from mixmark.harness.resources.psutils import UNKNOWN, known
-from mixmark.harness.worker.failures import WorkerFailed, failure_of
+from mixmark.harness.worker.failures import WorkerFailed, failure_of, refuse_full_disk
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.load_generator import made_ahead
 from mixmark.harness.worker.messages import AdapterCalls, LoopChoice, Prepared
@@ -133,11 +134,13 @@ def attend(
 
     folder: of the result; it has a folder `raw`, and logs are added to it. on_stage: gets what a share's worker does.
     beside: the processes that serve the phase beside its workers, such as a policy's: their CPU time is the run's own.
-    On KeyboardInterrupt, which passes through, the workers are gone and no record is made.
+    On KeyboardInterrupt, which passes through, the workers are gone and no record is made. Raises ResultError if a disk
+    is full or the folder cannot be written.
     """
     attended = _Attended(phase, equipment, folder, on_stage)
-    attended.scratch.mkdir(exist_ok=True)
-    attended.logs.mkdir(exist_ok=True)
+    with explained(f"cannot write to {folder}"):
+        attended.scratch.mkdir(exist_ok=True)
+        attended.logs.mkdir(exist_ok=True)
     seen = [canary()]
     watched = Watched((), ())
     try:
@@ -309,7 +312,8 @@ class _Attended:
                 draft.close_failure = close_failure.get(_target(share))
 
     def records(self, watched: Watched, conditions: tuple[Conditions, ...]) -> list[Record]:
-        """The records of the shares that finished a feed or failed, once the workers have ended."""
+        """The records of the shares that finished a feed or failed, once the workers have ended. Raises ResultError if
+        a disk was full."""
         workers = self._workers.values()
         facts_of_phase = {
             "conditions": conditions,
@@ -318,10 +322,11 @@ class _Attended:
         }
         found = []
         for share in self._phase.shares:
-            worker = self._workers.get(_target(share))
+            worker, draft = self._workers.get(_target(share)), self._drafts[share.key]
+            refuse_full_disk(draft.error or draft.cut_short)
             peak_pss_bytes = (worker and worker.peak_pss_bytes) or None
-            if self._drafts[share.key].over:
-                found.append(self._drafts[share.key].record(facts_of_phase | {"peak_pss_bytes": peak_pss_bytes}))
+            if draft.over:
+                found.append(draft.record(facts_of_phase | {"peak_pss_bytes": peak_pss_bytes}))
         return found
 
 

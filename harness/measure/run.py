@@ -184,10 +184,10 @@ def measure(run: PreparedRun, machine: MeasuredMachine, observed: Observed) -> R
             try:
                 with until_interrupted():
                     benchmark.run()
+                keeper.finish(benchmark.result)
             except ResultError as error:
                 left = folder if folder.exists() else "NEW-NAME, if it was renamed"
                 raise ResultError(str(error), f"{error.hint}; continue with: mixmark run --resume {left}") from error
-        keeper.finish(benchmark.result)
     return benchmark.result
 
 

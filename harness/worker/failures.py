@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Literal
 
-from mixmark.harness.contracts.errors import MixmarkError, Unsupported, WrongOutput
+from mixmark.harness.contracts.errors import REMEDIES, MixmarkError, ResultError, Unsupported, WrongOutput
 from mixmark.harness.contracts.schema import Failure
 from mixmark.harness.plugins.calls import error_with_line
 
@@ -53,6 +55,12 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(kind="device lost", message=message, hint=GET_BACK)
     kind: Literal["out of memory", "raised"] = "out of memory" if out_of_memory(error) else "raised"
     return Failure(kind=kind, message=message)
+
+
+def refuse_full_disk(failure: Failure | None) -> None:
+    """Raises ResultError if a disk was full, which says nothing about the plugin: a resumed run measures again."""
+    if failure and any(os.strerror(number) in failure.message for number in (errno.ENOSPC, errno.EDQUOT)):
+        raise ResultError(f"a disk is full: {failure.message}", REMEDIES[errno.ENOSPC])
 
 
 def out_of_memory(error: BaseException) -> bool:

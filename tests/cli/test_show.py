@@ -61,12 +61,16 @@ def test_without_a_folder_the_newest_result_is_reported(
     assert newest.stdout == mixmark("report", "results/a").stdout
 
 
-def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path) -> None:
+def test_a_stored_report_ends_as_the_run_did(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mixmark("report", folder).stdout.splitlines()[-2] == f"result  {folder}"
     (folder / show.PAGE).touch()
     for form in ((), ("--verbose",)):
         assert mixmark("report", folder, *form).stdout.splitlines()[-2] == f"page    {folder / show.PAGE}"
     assert "page  " not in mixmark("report", folder, "--format", "csv").stdout
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", lambda *_: os.write(-1, b""))
+        show.write_page(judge(one_run(None)), folder)
+    assert not (folder / show.PAGE).stat().st_size, "a page that is not whole takes no place"
     begun = apart(result(record("a", "llm", "token", closed_loop([[5, 6]])))).model_copy(update={"finished": False})
     written(tmp_path / "my run", begun)
     shown = mixmark("report", tmp_path / "my run").stdout

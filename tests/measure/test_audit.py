@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import signal
@@ -12,11 +13,12 @@ import numpy as np
 import pytest
 
 from mixmark.harness.contracts import seeds
+from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Audit, Gate, Record
 from mixmark.harness.measure import audit
 from mixmark.harness.measure.audit import CPU, Auditor, clean_process, draw, handed_at, keep, kept_at, pending
 from mixmark.harness.plugins import registry
-from mixmark.harness.worker import outputs
+from mixmark.harness.worker import handle, outputs
 from mixmark.harness.worker.handle import Worker
 from mixmark.harness.worker.outputs import Commitments, digest
 from tests.fakes.null import Null
@@ -284,6 +286,20 @@ def test_a_reference_that_cannot_run_leaves_the_record_unaudited(
     monkeypatch.setattr(audit, "REFERENCE", "absent")
     monkeypatch.setitem(registry.BUILT_IN["adapters"], "absent", "no.such.module:Thing")
     assert "No module named" in Run(tmp_path).audited().unaudited
+
+
+def test_a_full_disk_leaves_the_outputs_for_a_run_that_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **more: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = Run(tmp_path)
+    for owner, name in ((handle, "ChildProcess"), (Path, "unlink")):
+        with monkeypatch.context() as patched, pytest.raises(ResultError, match=os.strerror(errno.ENOSPC)):
+            patched.setattr(owner, name, full)
+            run.audited()
+    assert not run.kept and run.audited().audited
 
 
 def test_a_reference_that_overflows_blames_the_weights_and_not_the_adapter(tmp_path: Path) -> None:

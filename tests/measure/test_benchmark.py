@@ -192,10 +192,13 @@ def test_an_interrupted_mix_is_played_again(shell: Shell) -> None:
     assert len([record for record in after["records"] if record["scenario"] == "mixed"]) >= 2
 
 
-def test_a_run_that_cannot_write_says_how_it_goes_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("writing", ["append", "finish"])
+def test_a_run_that_cannot_write_says_how_it_goes_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, writing: str
+) -> None:
     def full(*_: object) -> None:
         raise ResultError("no space is left", "free some")
 
-    monkeypatch.setattr(store.Store, "append", full)
+    monkeypatch.setattr(store.Store, writing, full)
     done = run(shell)
     assert (done.returncode, "free some; continue with: mixmark run --resume out" in done.stderr) == (2, True)

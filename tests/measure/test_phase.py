@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from mixmark.harness.contracts.errors import ResultError
 from mixmark.harness.contracts.schema import Limits, Phase, Record, Route, ScenarioName, Share, Task
 from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.machine.sampling import Watch
@@ -260,6 +262,20 @@ def test_outputs_that_are_not_handed_over_leave_no_number(folder: Path) -> None:
     (record,) = attend(phase(share("a")), equipment(), folder, drive)
     assert record.completions is None
     assert record.error is not None and record.error.kind == "crashed"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_ends_the_run_and_is_no_fault_of_the_adapter(folder: Path, number: int) -> None:
+    def drive(parts: Sequence[Part]) -> None:
+        solo.drive(parts[:1])
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(ResultError, match=os.strerror(number)):
+        attend(phase(share("a"), share("b")), equipment(), folder, drive)
+    (folder / "logs").rename(folder / "scratch")
+    (folder / "logs").touch()
+    with pytest.raises(ResultError, match="cannot write to"):
+        attended(folder, equipment())
 
 
 def test_an_interrupt_passes_and_leaves_no_worker(folder: Path) -> None:

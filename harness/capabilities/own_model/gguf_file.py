@@ -61,6 +61,8 @@ class GgufFile(OnnxFile):
             from gguf import GGUFReader, LlamaFileType
 
             reader = GGUFReader(file)
+            if "split.count" in reader.fields:
+                raise ValueError("it is a part of a split file: join them by llama-gguf-split --merge")
             kinds = [each.contents() for name, each in reader.fields.items() if name == "general.file_type"]
             named = [LlamaFileType(kind).name.partition("_")[2] for kind in kinds]
             words = {each.name: each.shape for each in reader.tensors}["token_embd.weight"][1]

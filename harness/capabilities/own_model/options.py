@@ -54,9 +54,9 @@ def sections(given: Mapping[str, Any], tables: Mapping[str, Any], folder: Path) 
             if not equals:
                 raise UsageError(f"--{kind} {each!r} has no value", hint=f"give it as --{kind} NAME=VALUE")
             options[f"{kind}.{name}"] = value
-    found[suite_name(given["model"])] = section(options)
-    for beside in sorted(given["model"].glob("*.gguf")):
+    for beside in sorted(given["model"].glob("*.gguf")):  # first: one that cannot be read is refused in a second
         found[f"{suite_name(beside)}.gguf"] = section({"file": str(beside.absolute())})
+    found[suite_name(given["model"])] = section(options)
     return found
 
 

@@ -153,7 +153,7 @@ def test_a_folder_is_an_option_as_a_file_is(tmp_path: Path) -> None:
     file = tmp_path / "Qwen3-1.7B" / "Qwen3-1.7B.gguf"
     file.touch()
     beside = {"plugin": "gguf-file", "file": str(file)}
-    assert options.sections(given, {}, tmp_path) == dict([made]) | {"Qwen3-1.7B.gguf": beside}
+    assert [*options.sections(given, {}, tmp_path).items()] == [("Qwen3-1.7B.gguf", beside), made]
     mix = options.sections({**given, "model": None}, {"own": {"file": "Qwen3-1.7B"}}, tmp_path)
     assert mix == {"own": made[1]}, "so it is in the file of a mix"
     with pytest.raises(UsageError, match="folder is not known"):

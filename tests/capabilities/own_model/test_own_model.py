@@ -219,11 +219,13 @@ BAD: Mapping[str, tuple[Callable[[dict[str, str]], object], str]] = {
 }
 
 
-def gguf_file(path: Path, tensor: str = "token_embd.weight") -> bytes:
+def gguf_file(path: Path, tensor: str = "token_embd.weight", parts: int = 0) -> bytes:
     """Writes a GGUF file of two tensors."""
     gguf = pytest.importorskip("gguf")
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
+    if parts:
+        writer.add_uint16("split.count", parts)
     writer.add_tensor(tensor, np.zeros((40, 34), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     writer.add_tensor("output_norm.weight", np.zeros(32, np.float32))
     for part in ("header", "kv_data", "tensors"):
@@ -253,6 +255,7 @@ BAD_GGUF: Mapping[str, Callable[[Path], object]] = {
     "cannot reshape": lambda path: path.write_bytes(gguf_file(path)[:-64]),
     "cannot be read as GGUF": lambda path: path.write_bytes(b"GGUF"),
     "token_embd": lambda path: gguf_file(path, "blk.0.ffn_up.weight"),
+    "a part of a split": lambda path: gguf_file(path, parts=2),
 }
 
 
