@@ -19,21 +19,26 @@ from bench.accelerator import ABSENT, counters, peers, trials
 from bench.accelerator import __main__ as accelerator
 
 LISTING: dict[str, Any] = {
-    "devices": [
-        {"id": "cpu:0", "kind": "cpu", "precisions": ["bf16", "fp32"], "precisions_by_suite": {}},
-        {"id": "gpu:0", "kind": "gpu", "precisions": ["fp16", "fp32"], "precisions_by_suite": {"llm": ["fp8"]}},
-    ],
+    "devices": [{"id": "cpu:0", "kind": "cpu"}, {"id": "gpu:0", "kind": "gpu"}],
     "routes": [
-        {"device": device, "adapter": adapter}
-        for device, adapter in (("cpu:0", "openvino"), ("cpu:0", "torch"), ("gpu:0", "torch"), ("gpu:0", "inductor"))
+        {"device": device, "adapter": adapter, "precisions": ["fp16", "fp32"], "precisions_by_suite": by_suite}
+        for device, adapter, by_suite in (
+            ("cpu:0", "openvino", {}),
+            ("cpu:0", "torch", {}),
+            ("gpu:0", "inductor", {"llm": ["fp16", "fp8"]}),
+            ("gpu:0", "torch", {"dlrm": ["fp32"]}),
+        )
     ],
 }
 
 
 def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_adapter_of_both(tmp_path: Path) -> None:
     on = accelerator.reached(LISTING, None, tmp_path, "edge")
-    assert (on.device, on.adapters, on.both) == ("gpu:0", ["torch", "inductor"], "torch")
-    assert (on.precisions["llm"], on.precisions["dlrm"]) == (["fp8"], ["fp16", "fp32"])
+    assert (on.device, on.adapters, on.both) == ("gpu:0", ["inductor", "torch"], "torch")
+    assert on.engines["llm"] == {"fp16": "torch", "fp32": "torch", "fp8": "inductor"}
+    assert on.engines["dlrm"] == {"fp32": "torch", "fp16": "inductor"}
+    assert dict(accelerator.separation(on))["dlrm-smoke"][-3:] == ("--engines", "torch:fp32", "inductor:fp16")
+    assert dict(accelerator.suites(on))["llm-fp8"][4:8] == ("--adapter", "inductor", "--precision", "fp8")
     [(_, mix)] = accelerator.chosen(on, ["mix-2"])
     out = str(tmp_path / "mix-2" / "run")
     assert mix.words[3:] == ("run", "--adapter", "torch", "--tier", "edge", "--out", out)
@@ -45,7 +50,7 @@ def test_the_accelerator_is_the_device_that_is_no_cpu_and_the_mix_runs_by_an_ada
     assert own.words[3:] == ("run", "--resume", out, *again), "a resumed run does not keep these"
     [(_, join)] = accelerator.chosen(on, ["join"])
     assert {"--org", "--system", "--availability", "--form-factor", "--origin"} <= {*join.words}, "an entry needs all"
-    assert [name for name, _ in accelerator.chosen(on, ["smoke"])] == ["smoke/torch", "smoke/inductor"]
+    assert [name for name, _ in accelerator.chosen(on, ["smoke"])] == ["smoke/inductor", "smoke/torch"]
     with pytest.raises(SystemExit, match=str(ABSENT)):
         accelerator.reached({**LISTING, "devices": LISTING["devices"][:1]}, None, tmp_path, "edge")
 
@@ -94,7 +99,7 @@ NO_LIBRARY = Mock(nvmlInit=Mock(side_effect=RuntimeError("no library")))
     [
         (None, counters.main),
         (NO_LIBRARY, counters.main),
-        (None, lambda: trials.tf32(NO_TORCH, Mock())),
+        (None, lambda: trials.tf32(NO_TORCH, Mock(), "smoke")),
         (None, lambda: peers.by_onnxruntime(Mock(), {}, "CUDAExecutionProvider")),
     ],
     ids=["package", "driver", "tf32", "provider"],

@@ -73,8 +73,8 @@ class Reached:
     """Device and adapter, of every accelerator."""
     both: str
     """An adapter that reaches the chosen device, and the CPU if there is one."""
-    precisions: Mapping[str, Sequence[str]]
-    """What the chosen device offers for each suite."""
+    engines: Mapping[str, Mapping[str, str]]
+    """For each suite the precisions that it has on the chosen device, each with an adapter that offers it."""
     folder: Path
     tier: str
 
@@ -112,9 +112,13 @@ def reached(listing: dict[str, Any], wanted: str | None, folder: Path, tier: str
     routes = [pair for pair in pairs if pair[0] in (*accelerators, id)]
     by = [adapter for device, adapter in routes if device == id]
     cpus = [adapter for device, adapter in pairs if devices[device]["kind"] == "cpu"]
-    offers = devices[id]["precisions_by_suite"]
-    precisions = {suite: offers.get(suite, devices[id]["precisions"]) for suite in SUITES}
-    return Reached(id, routes, next((each for each in by if each in cpus), by[0]), precisions, folder, tier)
+    both = next((each for each in by if each in cpus), by[0])
+    engines: dict[str, dict[str, str]] = {suite: {} for suite in SUITES}
+    for route in sorted(listing["routes"], key=lambda route: bool(route["adapter"] != both)):
+        for suite, found in engines.items() if route["device"] == id else ():
+            for precision in route["precisions_by_suite"].get(suite, route["precisions"]):
+                found.setdefault(precision, route["adapter"])
+    return Reached(id, routes, both, engines, folder, tier)
 
 
 Named = Iterator[tuple[str, tuple[str, ...]]]
@@ -145,7 +149,7 @@ def counters(on: Reached) -> Named:
 
 def trials(on: Reached) -> Named:
     for trial in ("threads", "ceilings", "tf32"):
-        yield trial, bench("accelerator.trials", trial, on.device, on.adapters[0])
+        yield trial, bench("accelerator.trials", trial, on.device, on.adapters[0], on.tier)
 
 
 def mix(name: str, on: Reached) -> Named:
@@ -160,9 +164,9 @@ def join(on: Reached) -> Named:
 
 
 def suites(on: Reached) -> Named:
-    for suite, precisions in on.precisions.items():
-        for precision in precisions:
-            name, route = f"{suite}-{precision}", ("--adapter", on.both, "--precision", precision)
+    for suite, engines in on.engines.items():
+        for precision, adapter in engines.items():
+            name, route = f"{suite}-{precision}", ("--adapter", adapter, "--precision", precision)
             yield name, on.run("suites", name, *route, "--mix", "none", "--device", on.device, "--suite", suite)
 
 
@@ -173,8 +177,8 @@ def routes(on: Reached) -> Named:
 
 def separation(on: Reached) -> Named:
     for size in dict.fromkeys(("smoke", on.tier)):
-        for suite, precisions in on.precisions.items():
-            engines = [f"{on.both}:{precision}" for precision in precisions]
+        for suite, found in on.engines.items():
+            engines = [f"{adapter}:{precision}" for precision, adapter in found.items()]
             words = (suite, size, "--only", "none", "--on", on.device, "--engines", *engines)
             yield f"{suite}-{size}", bench("separation", *words)
 

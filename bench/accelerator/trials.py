@@ -1,7 +1,7 @@
-"""Questions to a device that no run asks: python -m bench.accelerator.trials threads|ceilings|tf32 DEVICE ADAPTER
+"""Questions to a device that no run asks: python -m bench.accelerator.trials threads|ceilings|tf32 DEVICE ADAPTER TIER
 
 threads: how long the feeds of the first thread take, in ms, of new threads, and of one thread again and again.
-ceilings: what the probe's kernels reach in the sizes of each tier, in TB/s and TFLOP/s.
+ceilings: what the probe's kernels reach in the sizes of each tier, or at smoke in its alone, in TB/s and TFLOP/s.
 tf32: the metric of fp32 with and without TF32 beside the gate, which must tell them apart. CUDA only.
 """
 
@@ -51,7 +51,7 @@ def timed(runner: Runner, feed: Feeds, count: int) -> list[float]:
     return found
 
 
-def threads(adapter: Adapter, device: Device) -> None:
+def threads(adapter: Adapter, device: Device, tier: str) -> None:
     for name, batch in SUITES.items():
         suite = suite_of(name, "smoke")
         with opened(adapter, device, suite, device.precisions[0], suite.scenarios[0]) as runner:
@@ -65,8 +65,8 @@ def threads(adapter: Adapter, device: Device) -> None:
         print(f"{name}: first thread {first}; new threads {fresh}; one thread again and again {kept}", flush=True)
 
 
-def ceilings(adapter: Adapter, device: Device) -> None:
-    for tier in TIERS:
+def ceilings(adapter: Adapter, device: Device, most: str) -> None:
+    for tier in TIERS if most != "smoke" else (most,):
         for precision in device.precisions:
             bits = "32" if precision == "fp32" else "16"
             suite = suite_of("probe", tier, {"cache_bytes": str(50 << 20), "bits": bits})
@@ -97,7 +97,7 @@ def metric(adapter: Adapter, device: Device, suite: Any, batch: int) -> float:
         )
 
 
-def tf32(adapter: Adapter, device: Device) -> None:
+def tf32(adapter: Adapter, device: Device, tier: str) -> None:
     import torch
 
     if adapter.name != "torch" or not torch.cuda.is_available():
@@ -117,10 +117,10 @@ def tf32(adapter: Adapter, device: Device) -> None:
 
 
 def main() -> None:
-    trial, id, name = sys.argv[1:]
+    trial, id, name, tier = sys.argv[1:]
     adapter = registry.find("adapters")[name].load()(configuration.load(None).adapter(name).options)
     device = next(each for each in adapter.discover() if each.id == id)
-    {"threads": threads, "ceilings": ceilings, "tf32": tf32}[trial](adapter, device)
+    {"threads": threads, "ceilings": ceilings, "tf32": tf32}[trial](adapter, device, tier)
     print(f"{trial} on {device.name}")
 
 

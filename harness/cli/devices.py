@@ -54,6 +54,7 @@ def devices(
                         "device": target.device.id,
                         "adapter": target.adapter,
                         "precisions": list(target.device.precisions),
+                        "precisions_by_suite": target.device.precisions_by_suite,
                     }
                     for target in found.targets
                 ],

@@ -97,6 +97,7 @@ def test_devices_lists_what_is_here_and_what_is_not(shell: Shell) -> None:
     listed = json.loads(here.stdout)
     assert (here.returncode, [each["id"] for each in listed["devices"]]) == (0, ["npu:acme0"])
     assert listed["adapters"]["acme"]["origin"] == "command line"
+    assert listed["routes"][0].keys() == {"device", "adapter", "precisions", "precisions_by_suite"}
     (shell.folder / "mixmark.toml").write_text('[adapter.acme]\nmode = "broken driver"\n')
     done = shell("devices", "--adapter", ACME)
     assert (done.returncode, "No adapter reaches a device" in done.stdout) == (1, True)
