@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -196,6 +196,17 @@ def _best(problem: _Problem, power: Power | None) -> list[float]:
         best, efficiency = parts, reached
 
 
+def constraints(rows: Sequence[tuple[Mapping[int, float], float, float]], columns: int) -> Any:
+    """The rows of a program, each its coefficients by column, its lowest and its highest value, as scipy takes them."""
+    from scipy.optimize import LinearConstraint
+    from scipy.sparse import coo_array
+
+    entries = [(row, at, value) for row, (line, _, _) in enumerate(rows) for at, value in line.items()]
+    row_of, column_of, values = zip(*entries, strict=True)
+    matrix = coo_array((values, (row_of, column_of)), shape=(len(rows), columns)).tocsr()
+    return LinearConstraint(matrix, [low for _, low, _ in rows], [high for _, _, high in rows])
+
+
 class _Problem:
     """The mixed-integer program over all routes. Its columns are the x of each rate and λ (scaled by `_units`), then
     the binary unknowns: whether a route is resident, whether an accelerator or a device that shares silicon is used,
@@ -285,14 +296,9 @@ class _Problem:
     def solve(self, watts_price: Sequence[float]) -> list[float]:
         """Returns the fraction of its device's time for each rate that maximises λ − Σ price · fraction. Raises
         MixmarkError if memory allows no plan."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import coo_array
+        from scipy.optimize import Bounds, milp
 
-        rows = list(self._rows())
-        entries = [(row, at, value) for row, (line, _, _) in enumerate(rows) for at, value in line.items()]
-        row_of, column_of, values = zip(*entries, strict=True)
-        matrix = coo_array((values, (row_of, column_of)), shape=(len(rows), len(self.columns))).tocsr()
-        limits = LinearConstraint(matrix, [low for _, low, _ in rows], [high for _, _, high in rows])
+        limits = constraints([*self._rows()], len(self.columns))
         gain = np.zeros(len(self.columns))
         unit = [self.unit[rate.suite] for rate in self.rates]
         gain[: len(self.rates)] = np.array(watts_price) * unit / self.ell

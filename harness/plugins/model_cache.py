@@ -34,6 +34,7 @@ from mixmark.harness.contracts.errors import Unsupported, UsageError, explained
 from mixmark.harness.contracts.numbers import filesize
 from mixmark.harness.contracts.protocols import Suite
 from mixmark.harness.plugins.locks import acquire
+from mixmark.harness.resources.files import sync
 
 FOLDER = "MIXMARK_CACHE"
 LIMIT = "MIXMARK_CACHE_GB"
@@ -202,7 +203,7 @@ def _make(path: Path, size_bytes: int, write: Callable[[Path], None]) -> None:
         _make_room(size_bytes)
         write(part)
         for file in (*part.rglob("*"), part):
-            _sync(file)
+            sync(file)
         part.rename(path)
     except BaseException as error:
         _delete(part)
@@ -277,14 +278,6 @@ def _delete_content(part: Path) -> None:
             shutil.rmtree(path)
         elif path.name != LOCK:
             path.unlink()
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _size(path: Path) -> int:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from mixmark.harness.contracts import errors
 from mixmark.harness.contracts.errors import ResultError
-from mixmark.harness.resources.files import foreign, regular
+from mixmark.harness.resources.files import foreign, regular, sync
 
 MAX_JSON_BYTES = 256 << 20  # of result.json, and of the journal: 1,000 hosts have 66 MB in a simulation
 MAX_JSON_OBJECTS = 1_000_000  # in each of the two; a block of conditions is one, and takes a kB of memory
@@ -47,7 +47,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             part.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -61,16 +61,6 @@ def append_line(path: Path, line: bytes) -> None:
         except OSError:
             file.truncate(end)
             raise
-
-
-def sync_folder(path: Path) -> None:
-    """Makes a rename survive a power cut. Only POSIX can open a folder."""
-    if os.name == "posix":
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def read_limited(path: Path) -> bytes:

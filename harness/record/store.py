@@ -48,7 +48,7 @@ from mixmark.harness.contracts.schema import SCHEMA, Fact, Metering, Record, Res
 from mixmark.harness.plugins import locks
 from mixmark.harness.record import files
 from mixmark.harness.record.raw_files import SAMPLES, RawFiles
-from mixmark.harness.resources.files import foreign
+from mixmark.harness.resources.files import foreign, sync
 
 RESULTS = Path("results")
 """The folder for the result folders of runs without --out."""
@@ -221,7 +221,7 @@ def create(path: Path, header: Result, needs_bytes: int = 0) -> Store:
                 "free some space, or choose a folder on another disk with --out",
             )
         files.append_line(path / JOURNAL, json.dumps(header.model_dump(mode="json"), allow_nan=False).encode() + b"\n")
-        files.sync_folder(path)
+        sync(path)
     return Store(path)
 
 

@@ -99,3 +99,13 @@ def table(path: Path, separator: str = ":") -> dict[str, str]:
     """The file's lines as names and values, e.g. `MemTotal: 8388608 kB`."""
     pairs = (each.partition(separator) for each in text(path).splitlines())
     return {key.strip(): plain(value, 10_000) for key, _, value in pairs}
+
+
+def sync(path: Path) -> None:
+    """Makes a file, or a rename in a folder, survive a power cut. Only POSIX can open a folder."""
+    if os.name == "posix":
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from mixmark.harness.capabilities.caps import power_caps
-from mixmark.harness.capabilities.caps.facts import Capped, Caps
-from mixmark.harness.capabilities.caps.power_caps import Control
+from mixmark.harness.capabilities.caps.facts import Capped, Caps, PowerLimit
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.numbers import percent
 from mixmark.harness.contracts.schema import Phase, Result
@@ -23,7 +22,7 @@ class PowerCaps(Experiment):
     def asked(self, run: PreparedRun, machine: MeasuredMachine, header: Result, given: Mapping[str, Any]) -> Caps:
         targets = machine.bench.targets(run.request.devices)
         caps = given["caps"]
-        limits = tuple(control.limit for control in power_caps.find(dict.fromkeys(each.device.id for each in targets)))
+        limits = tuple(power_caps.find(dict.fromkeys(each.device.id for each in targets)))
         for limit in limits:
             if min(caps) * limit.watts < limit.least_watts:
                 lowest = math.ceil(limit.least_watts / limit.watts * 100)
@@ -51,17 +50,17 @@ class PowerCaps(Experiment):
 
     def attendant(self, request: PhaseRequest, asked: Mapping[str, Any], prepared: None) -> Attendant:
         limits = Caps.model_validate(asked).limits
-        return Lowering(power_caps.controls_of(limits), request.phase.told(Capped).cap)
+        return Lowering(limits, request.phase.told(Capped).cap)
 
 
 class Lowering(Attendant):
     """Lowers the limits once the workers of a phase are loaded, and voids the window if they did not hold."""
 
-    def __init__(self, controls: Sequence[Control], cap: float) -> None:
-        self.controls, self.cap = controls, cap
+    def __init__(self, limits: Sequence[PowerLimit], cap: float) -> None:
+        self.limits, self.cap = limits, cap
 
     def ready(self, stack: ExitStack, pids: list[int]) -> None:
-        stack.enter_context(power_caps.lowered(self.controls, self.cap))
+        stack.enter_context(power_caps.lowered(self.limits, self.cap))
 
     def window(self) -> AbstractContextManager[object]:
-        return power_caps.held(self.controls, self.cap)
+        return power_caps.held(self.limits, self.cap)

@@ -22,8 +22,6 @@ ROOT = Path("/")
 class Limiter(Protocol):
     """Reads and sets the power limits of devices. All methods but `limits` raise OSError."""
 
-    name: str
-
     def limits(self, devices: Iterable[str]) -> Iterable[PowerLimit]:
         """The power limits of devices, by their ids. The id of a limit begins with the limiter's name and a slash, and
         is the id of the domain that meters it, or the begin of it."""
@@ -37,8 +35,6 @@ class Limiter(Protocol):
 
 class Packages:
     """root: the root of the file system; tests give another one."""
-
-    name = "rapl"
 
     def __init__(self, root: Path = ROOT) -> None:
         self._zones = root / "sys/class/powercap"
@@ -66,8 +62,6 @@ class Packages:
 
 
 class Gpus:
-    name = "nvml"
-
     def limits(self, devices: Iterable[str]) -> Iterator[PowerLimit]:
         """The limits of NVIDIA's GPUs among the devices. A MIG slice has no limit."""
         for uuid in (id.removeprefix("gpu:") for id in devices if id.startswith("gpu:")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,6 @@ def check_adapter(
               mixmark check torch --device gpu:xpu0 --record xpu.json
     """
     from mixmark.harness.capabilities.kit import adapter
-    from mixmark.harness.cli.machine_lock import reserve
     from mixmark.harness.plugins import registry
 
     redactor = None
@@ -89,8 +89,9 @@ def check_adapter(
         nonlocal recorded
         recorded = _recorded(report, result, redactor) if redactor else ""
 
-    with reserve(Path.cwd(), "smoke", wait_idle_s):
-        code = _run(lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, as_json)
+    code = _run(
+        lambda on_check: adapter.report(name, config, timeout_s, on_check, device, keep), out, wait_idle_s, as_json
+    )
     if recording is not None:
         with explained(f"cannot write {recording}", "give --record another file"):
             recording.write_text(recorded, "utf-8")  # the report is shown by now: a full disk loses no result
@@ -152,7 +153,7 @@ def check_meter(name: str, out: Path | None, wait_idle_s: float | None, config: 
     """
     from mixmark.harness.capabilities import kit
 
-    _check(kit.check_meter, name, out, wait_idle_s, config, as_json)
+    sys.exit(_run(partial(kit.check_meter, name, config), out, wait_idle_s, as_json))
 
 
 @click.command(cls=Check, recognises=_installed("suites"))
@@ -170,33 +171,22 @@ def check_suite(name: str, out: Path | None, wait_idle_s: float | None, config: 
     """
     from mixmark.harness.capabilities import kit
 
-    _check(kit.check_suite, name, out, wait_idle_s, config, as_json)
+    sys.exit(_run(partial(kit.check_suite, name, config), out, wait_idle_s, as_json))
 
 
-def _check(
-    kit: Callable[[str, Path | None, Callable[[str], None]], Report],
-    name: str,
-    out: Path | None,
-    wait_idle_s: float | None,
-    config: Path | None,
-    as_json: bool,
-) -> None:
-    from mixmark.harness.cli.machine_lock import reserve
-
-    with reserve(Path.cwd(), "smoke", wait_idle_s):
-        sys.exit(_run(lambda on_check: kit(name, config, on_check), out, as_json))
-
-
-def _run(kit: Callable[[Callable[[str], None]], Report], out: Path | None, as_json: bool) -> int:
+def _run(
+    kit: Callable[[Callable[[str], None]], Report], out: Path | None, wait_idle_s: float | None, as_json: bool
+) -> int:
     """Runs a kit, which calls its argument with the name of each check, prints its report and returns the exit code."""
     from rich.console import Console
 
     from mixmark.harness.capabilities.kit.report import PAGE
+    from mixmark.harness.cli.machine_lock import reserve
 
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")
     status = Console(stderr=True).status("")  # shown on a terminal only
-    with plugins_print_to_stderr(), status:
+    with reserve(Path.cwd(), "smoke", wait_idle_s), plugins_print_to_stderr(), status:
         report = kit(lambda name: status.update(f"checking {name}"))
     if out is not None:
         with explained(f"cannot write {out}", "give --out another file"):

@@ -30,6 +30,7 @@ from mixmark.harness.contracts.errors import MixmarkError, UsageError
 from mixmark.harness.contracts.figures import Estimate
 from mixmark.harness.contracts.numbers import significant
 from mixmark.harness.plan.bound import EXACT, NOTHING, check_suites
+from mixmark.harness.plan.placement import constraints
 
 MOST = 1000  # limit of the devices of a kind, if nothing else limits them
 TIME_LIMIT_S = 10.0  # of one program; its answer then has a gap
@@ -298,7 +299,7 @@ class _Program:
         return self._milp(goal, whole=False, fixed=fixed).x
 
     def _milp(self, goal: Any, whole: bool, fixed: Mapping[int, float] | None = None) -> Any:
-        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.optimize import Bounds, milp
 
         low, high = np.zeros(len(self.columns)), np.full(len(self.columns), np.inf)
         for column, value in (fixed or {}).items():
@@ -307,7 +308,7 @@ class _Program:
             goal,
             integrality=np.array([whole and what in WHOLE for what, _ in self.columns]),
             bounds=Bounds(low, high),
-            constraints=LinearConstraint(*self._matrix),
+            constraints=self._constraints,
             options={"mip_rel_gap": 0.0, "time_limit": TIME_LIMIT_S},
         )
         if found.status == INFEASIBLE:
@@ -317,14 +318,8 @@ class _Program:
         return found
 
     @cached_property
-    def _matrix(self) -> tuple[Any, list[float], list[float]]:
-        from scipy.sparse import coo_array
-
-        rows = list(self._rows())
-        entries = [(row, at, value) for row, (line, _, _) in enumerate(rows) for at, value in line.items()]
-        row_of, column_of, values = zip(*entries, strict=True)
-        matrix = coo_array((values, (row_of, column_of)), shape=(len(rows), len(self.columns))).tocsr()
-        return matrix, [low for _, low, _ in rows], [high for _, _, high in rows]
+    def _constraints(self) -> Any:
+        return constraints([*self._rows()], len(self.columns))
 
     def best(self, question: machine.Question) -> tuple[Any, float | None]:
         """Returns the values of all columns and the gap; None if nothing is proved. Raises _Infeasible."""

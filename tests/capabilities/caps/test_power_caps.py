@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from mixmark.harness.capabilities.caps import power_caps
 from mixmark.harness.capabilities.caps.experiment import Lowering
 from mixmark.harness.capabilities.caps.facts import PowerLimit
-from mixmark.harness.capabilities.caps.limiters import Gpus, Packages
-from mixmark.harness.capabilities.caps.power_caps import CapFailed, Control, LimitLeft, find, lowered, recover
+from mixmark.harness.capabilities.caps.limiters import Packages
+from mixmark.harness.capabilities.caps.power_caps import CapFailed, LimitLeft, find, lowered, recover
 from mixmark.harness.cli.commands import main
 from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.resources import clock
@@ -28,9 +29,15 @@ from tests.machine.nvml import FakeNvml
 PACKAGE = "intel-rapl:0"
 
 
+@pytest.fixture(autouse=True)
+def _limiters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test may replace what sets limits."""
+    monkeypatch.setattr(power_caps, "LIMITERS", {**power_caps.LIMITERS})
+
+
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Packages.__init__, "__defaults__", (tmp_path / "root",))
+def tree(tmp_path: Path) -> Path:
+    power_caps.LIMITERS["rapl"] = Packages(tmp_path / "root")
     return laid_out(tmp_path / "root")
 
 
@@ -65,15 +72,14 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 class Flaky:
     """A limit of 100 W that counts its calls and fails at one of them."""
 
-    name = "nvml"
-
     def __init__(self, fails_at: int = -1, id: str = "nvml/GPU-1") -> None:
         self.watts, self.calls, self.fails_at = 100.0, 0, fails_at
         self.gone = self.ignores = self.signalled = False
         self.error: type[Exception] = OSError
         self.after: float | None = None
         """What it reads once it was written."""
-        self.control = Control(PowerLimit(id=id, watts=100), self)
+        self.limit = PowerLimit(id=id, watts=100)
+        power_caps.LIMITERS[id.partition("/")[0]] = self
 
     def _count(self) -> None:
         self.calls += 1
@@ -81,7 +87,7 @@ class Flaky:
             raise self.error("the driver hangs")
 
     def limits(self, devices: Iterable[str]) -> list[PowerLimit]:
-        return [self.control.limit]
+        return [self.limit]
 
     def read(self, id: str) -> float:
         self._count()
@@ -102,17 +108,17 @@ def test_the_long_term_limit_of_each_package_is_lowered_watched_and_restored(
     state, both = tmp_path / "kept/state.json", (PACKAGE, "intel-rapl:1")
     laid_out(tree, both[1], 200)
     found = find(["cpu:0.0", "cpu:0.1"])
-    assert [each.limit for each in found] == [
+    assert found == [
         PowerLimit(id=f"rapl/{package}", watts=watts) for package, watts in zip(both, (125, 200), strict=True)
     ]
     with lowered(found, 0.6, state), Lowering(tuple(found), 0.6).window():
         assert [limit_w(tree, package) for package in both] == [75, 120]
-        assert json.loads(state.read_text()) == {each.limit.id: each.limit.watts for each in found}
+        assert json.loads(state.read_text()) == {each.id: each.watts for each in found}
     assert [limit_w(tree, package) for package in both] == [125, 200]
     assert not state.exists()
     raised = pytest.raises(CapFailed, match="was set to 75 W, and reads 125 W")
     with lowered(found, 0.6, state), raised, Lowering(tuple(found), 0.6).window():
-        found[0].write(125)
+        power_caps.LIMITERS["rapl"].write(found[0].id, 125)
 
 
 @pytest.mark.parametrize("watts", [80.0, 81.0, 79.0, 70.0, 100.0])
@@ -122,7 +128,7 @@ def test_a_limit_that_is_another_one_for_a_second_of_the_window_voids_it(tmp_pat
     flaky = Flaky()
     voided = pytest.raises(CapFailed, match=f"was set to 80 W, and reads {watts:g} W")
     expected = nullcontext() if abs(watts - 80) <= 0.8 else voided
-    with lowered([flaky.control], 0.8, tmp_path / "state.json"), expected, Lowering([flaky.control], 0.8).window():
+    with lowered([flaky.limit], 0.8, tmp_path / "state.json"), expected, Lowering([flaky.limit], 0.8).window():
         clock.sleep(7.1)
         flaky.watts = watts
         clock.sleep(1)
@@ -136,7 +142,7 @@ def test_whichever_step_fails_the_limit_is_back(step: int, tmp_path: Path) -> No
     """The steps: read; write, read back; at the end read, write, read again; and none."""
     flaky, state, ran = Flaky(step), tmp_path / "state.json", False
     try:
-        with lowered([flaky.control], 0.8, state):
+        with lowered([flaky.limit], 0.8, state):
             ran = True
             assert flaky.watts == 80
     except CapFailed:
@@ -147,8 +153,8 @@ def test_whichever_step_fails_the_limit_is_back(step: int, tmp_path: Path) -> No
 
 
 def test_a_signal_in_the_middle_of_restoring_does_not_stop_it(tmp_path: Path) -> None:
-    first, second, state = Flaky(), Flaky(id="nvml/GPU-2"), tmp_path / "state.json"
-    with pytest.raises(KeyboardInterrupt), lowered([first.control, second.control], 0.8, state):
+    first, second, state = Flaky(), Flaky(id="acme/1"), tmp_path / "state.json"
+    with pytest.raises(KeyboardInterrupt), lowered([first.limit, second.limit], 0.8, state):
         first.signalled = True
     assert (first.watts, second.watts) == (100, 100)
     assert not state.exists()
@@ -158,7 +164,7 @@ def test_a_signal_in_the_middle_of_restoring_does_not_stop_it(tmp_path: Path) ->
 def test_of_two_limits_the_first_is_back_if_the_second_fails(tmp_path: Path, error: type[Exception]) -> None:
     odd, other = Flaky(1, id="acme/1"), Flaky()
     odd.error = error
-    both = lowered([other.control, odd.control], 0.8, tmp_path / "state.json")
+    both = lowered([other.limit, odd.limit], 0.8, tmp_path / "state.json")
     with pytest.raises(CapFailed, match=r"acme/1 cannot be lowered.*the driver hangs"), both:
         pytest.fail("it began with one of two caps")
     assert (odd.watts, other.watts) == (100, 100)
@@ -177,7 +183,7 @@ def test_a_limit_that_is_not_what_was_set_is_refused(
 ) -> None:
     odd = Flaky()
     vars(odd).update(facts)
-    with pytest.raises(refused, match=message), lowered([odd.control], 0.8, tmp_path / "state.json"):
+    with pytest.raises(refused, match=message), lowered([odd.limit], 0.8, tmp_path / "state.json"):
         pytest.fail("it began without knowing the cap")
     assert odd.watts == facts.get("watts", 100)
 
@@ -185,21 +191,17 @@ def test_a_limit_that_is_not_what_was_set_is_refused(
 def test_without_a_place_for_the_limits_nothing_is_lowered(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     flaky = Flaky()
-    with pytest.raises(CapFailed, match="no limit was lowered"), lowered([flaky.control], 0.8, tmp_path / "file/state"):
+    with pytest.raises(CapFailed, match="no limit was lowered"), lowered([flaky.limit], 0.8, tmp_path / "file/state"):
         pytest.fail("it began without a way back")
     assert flaky.calls == 1, "it was only read"
 
 
-def test_a_limit_that_cannot_be_restored_is_told_and_stays_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_that_cannot_be_restored_is_told_and_stays_on_disk(tmp_path: Path) -> None:
     flaky, state = Flaky(), tmp_path / "state.json"
-    with pytest.raises(LimitLeft, match="GPU-1 is not back at 100 W"), lowered([flaky.control], 0.8, state):
+    with pytest.raises(LimitLeft, match="GPU-1 is not back at 100 W"), lowered([flaky.limit], 0.8, state):
         flaky.gone = True
     assert state.exists()
     flaky.gone = False
-    monkeypatch.setattr(Gpus, "read", lambda self, id: flaky.read(id))
-    monkeypatch.setattr(Gpus, "write", lambda self, id, watts: flaky.write(id, watts))
     assert recover(state) == ["nvml/GPU-1"]
     assert flaky.watts == 100
     assert not state.exists() and recover(state) == []
@@ -212,8 +214,7 @@ def killed(tree: Path, tmp_path: Path) -> Iterator[Path]:
     code = (
         "import os, sys, time; from pathlib import Path\n"
         "from mixmark.harness.capabilities.caps import power_caps\n"
-        "from mixmark.harness.capabilities.caps.limiters import Gpus, Packages\n"
-        "Packages.__init__.__defaults__ = (Path(sys.argv[1]),)\n"
+        "power_caps.LIMITERS['rapl'] = power_caps.Packages(Path(sys.argv[1]))\n"
         "os.geteuid = lambda: 0\n"
         "with power_caps.lowered(power_caps.find(['cpu:0']), 0.6, Path(sys.argv[2])):\n"
         "    print('lowered', flush=True)\n"
@@ -243,11 +244,11 @@ def test_after_a_kill_a_user_without_the_right_is_told(killed: Path, monkeypatch
     assert "as root once" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"a": "b"}', '{"a/b": 5}'])
 def test_a_damaged_file_stops_the_run(tmp_path: Path, text: str) -> None:
     state = tmp_path / "state.json"
     state.write_text(text)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"cannot be read|power limits lowered: a/b is not"):
         recover(state)
 
 
@@ -297,7 +298,7 @@ def test_a_gpu_is_limited_by_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     library = Nvml(answers={"nvmlDeviceGetPowerManagementLimitConstraints": (200_000, 700_000)})
     monkeypatch.setitem(sys.modules, "pynvml", library)
     [found] = find(["gpu:GPU-1", "gpu:GPU-2"])
-    assert found.limit == PowerLimit(id="nvml/GPU-1", watts=700, least_watts=200)
+    assert found == PowerLimit(id="nvml/GPU-1", watts=700, least_watts=200)
     with lowered([found], 0.6, tmp_path / "state.json"):
         assert library.limit_mw == 420_000
     assert library.limit_mw == 700_000

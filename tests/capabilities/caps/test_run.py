@@ -24,7 +24,7 @@ from mixmark.harness.worker import handle
 from tests.fakes.inline import InlineProcess
 handle.ChildProcess = InlineProcess
 power_caps.STATE = Path("power-limits.json").absolute()
-Packages.__init__.__defaults__ = (Path("root").absolute(),)
+power_caps.LIMITERS["rapl"] = Packages(Path("root").absolute())
 Packages.limits = lambda self, devices: [PowerLimit(id="rapl/intel-rapl:0", watts=self.read("rapl/intel-rapl:0"))]
 power_caps.os.geteuid = lambda: 0
 """
@@ -38,7 +38,7 @@ def test_caps_follow_the_mix_and_leave_the_limit_as_it_was_also_after_a_kill(
     monkeypatch.setattr(power_caps, "STATE", duo.folder / "power-limits.json")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     tree = laid_out(duo.folder / "root")
-    monkeypatch.setattr(Packages.__init__, "__defaults__", (tree,))
+    monkeypatch.setitem(power_caps.LIMITERS, "rapl", Packages(tree))
     monkeypatch.setattr(Packages, "limits", lambda self, devices: [PowerLimit(id=LIMIT, watts=self.read(LIMIT))])
     done = run(duo, "--power-cap", "100,80,60")
     assert done.returncode == 0, done.stderr
