@@ -60,34 +60,35 @@ def test_a_call_that_cannot_begin_ends_without_a_traceback(
     file: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No accelerator is found, a file is damaged, or a file is in the folder's place. No list of devices is kept."""
-    folder = tmp_path / "of"
+    folder, found = tmp_path / "of", {"devices": [], "routes": []}
     monkeypatch.setattr(sys, "argv", ["accelerator", str(folder), "look"])
     monkeypatch.setattr(signal, "signal", Mock())
-    found = LISTING if file is not None else {"devices": [], "routes": []}
-    monkeypatch.setattr(subprocess, "check_output", lambda command: json.dumps(found).encode())
     if file is not None:
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text('{"look/devices": 1}')
+        found, damaged = LISTING, folder / file
+        damaged.parent.mkdir(exist_ok=True)
+        damaged.write_text('{"look/devices": 1}')
+    monkeypatch.setattr(subprocess, "check_output", lambda command: json.dumps(found).encode())
     with pytest.raises(SystemExit, match=str(ABSENT)):
         accelerator.main()
     assert file == "devices.json" or not (folder / "devices.json").exists()
 
 
-def test_a_step_has_its_part_of_the_minutes_and_the_next_call_does_an_interrupted_one(
+def test_a_step_has_its_part_of_the_minutes_and_the_next_call_does_an_interrupted_or_refused_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process, sent = Mock(pid=7, wait=Mock(side_effect=[KeyboardInterrupt, 0, 0])), list[tuple[int, int]]()
+    process, sent = Mock(pid=7, wait=Mock(side_effect=[KeyboardInterrupt, 0, ABSENT, 0])), Mock()
     monkeypatch.setattr(subprocess, "Popen", Mock(return_value=process))
-    monkeypatch.setattr(os, "killpg", lambda *signalled: sent.append(signalled))
+    monkeypatch.setattr(os, "killpg", sent)
     monkeypatch.setattr(signal, "signal", Mock())
     monkeypatch.setattr(accelerator, "PARTS", {"a": (3, lambda on: iter([("b", ("mixmark",))]))})
     monkeypatch.setattr(sys, "argv", ["accelerator", str(tmp_path), "a", "--minutes", "90"])
     (tmp_path / "devices.json").write_text(json.dumps(LISTING))
     with pytest.raises(SystemExit, match=str(accelerator.INTERRUPTED)):
         accelerator.main()
-    assert (process.wait.call_args_list[0].args, sent) == ((30,), [(7, signal.SIGINT)])
-    accelerator.main()
-    assert json.loads((tmp_path / "steps.json").read_text())["a/b"][0] == 0
+    assert (process.wait.call_args_list[0].args, sent.call_args_list) == ((30,), [((7, signal.SIGINT),)])
+    for _ in range(3):
+        accelerator.main()
+    assert json.loads((tmp_path / "steps.json").read_text())["a/b"][0] == 0 and process.wait.call_count == 4
 
 
 NO_TORCH: Any = SimpleNamespace(name="onnxruntime")

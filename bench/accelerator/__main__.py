@@ -7,9 +7,9 @@
 
 A part is a function that yields steps, and a step is a command; PARTS has the time limit of a part's steps. What a step
 prints is FOLDER/PART/STEP.txt, what it records lies beside it, and FOLDER/steps.json has its exit code and its seconds.
-A step is started only if its whole limit is left and the folder is below MOST_BYTES; one that was not started, or was
-stopped by its limit or a Ctrl-C, is done by the next call, which resumes a run. A step that fails stops no other. Smoke
-and kit run on every accelerator by every adapter that reaches it, the other parts on the chosen device.
+A step is started only if its whole limit is left and the folder is below MOST_BYTES; one that was not started, was
+refused or was stopped by its limit or a Ctrl-C, is done by the next call, which resumes a run. A step that fails stops
+no other. Smoke and kit run on every accelerator by every adapter that reaches it, the other parts on the chosen device.
 
 Each mix-N is one whole result with one mixed window, by one adapter on the CPU and the accelerator together, and `join`
 makes an entry of the three. A mix takes 17 minutes at edge on an H100 with 16 cores: by --minutes 20 in one call, which
@@ -35,14 +35,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.accelerator import absent
+from bench.accelerator import ABSENT, absent
 from mixmark.harness.cli.show import of_devices
 
 MOST_MINUTES = 9
 MOST_BYTES = 60 << 20
 GRACE_S = 20
 """After its limit a step is interrupted, as by Ctrl-C, and it is killed after this time."""
-STOPPED, INTERRUPTED = 124, 130
+STOPPED, MISSING, INTERRUPTED = 124, 127, 130
+AGAIN = (ABSENT, STOPPED, MISSING, INTERRUPTED)
+"""The exit codes of a step that the next call does: a refused one measured nothing, and its reason may be gone."""
 WHOLE_S = 60 * MOST_MINUTES - 2 * GRACE_S
 """The limit of a step that takes a whole call: of the rest, the list of devices may take GRACE_S."""
 SUITES = ("llm", "diffusion", "dlrm", "resnet50")
@@ -252,7 +254,7 @@ class Steps:
         self._file.write_text(json.dumps(self.done, indent=1))
 
     def is_done(self, name: str) -> bool:
-        return name in self.done and self.done[name][0] not in (STOPPED, INTERRUPTED)
+        return name in self.done and self.done[name][0] not in AGAIN
 
 
 def run(step: Step, limit_s: float, prints: Path) -> int:
@@ -264,7 +266,7 @@ def run(step: Step, limit_s: float, prints: Path) -> int:
             process = subprocess.Popen(step.words, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
         except OSError as error:
             file.write(f"{error}\n")
-            return 127
+            return MISSING
     try:
         return process.wait(limit_s)
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as ended:
