@@ -60,7 +60,7 @@ def test_a_call_that_cannot_begin_ends_without_a_traceback(
     file: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No accelerator is found, a file is damaged, or a file is in the folder's place. No list of devices is kept."""
-    folder, found = tmp_path / "of", {"devices": [], "routes": []}
+    folder, found = tmp_path / "of", {**LISTING, "devices": []}
     monkeypatch.setattr(sys, "argv", ["accelerator", str(folder), "look"])
     monkeypatch.setattr(signal, "signal", Mock())
     if file is not None:
