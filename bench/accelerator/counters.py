@@ -1,7 +1,7 @@
 """What NVML returns for the first GPU, in the form of tests/meters/logs: python -m bench.accelerator.counters FILE
 
 `fields`, `rest` and `work` are described there; `read_us` has the CPU time and the elapsed time of one read of the
-counter and of the power. The work is products of matrices by torch, 4 s of 15.
+counter, of the powers and of the counter as a field. The work is products of matrices by torch, 4 s of 15.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from bench.accelerator import absent
 from mixmark.harness.meters.nvml import GPU, POWER_AVERAGE, POWER_INSTANT
 
-FIELDS = (POWER_AVERAGE, POWER_INSTANT)
+ENERGY = 83  # NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: a field may be read for less than the counter's own function
+FIELDS = (POWER_AVERAGE, POWER_INSTANT, ENERGY)
 SCOPES = (GPU, 1, 2)
 READS = 50
 
@@ -72,13 +73,14 @@ def main() -> None:
         return int(nvml.nvmlDeviceGetPowerUsage(handle))
 
     reads = [energy_mj, power_mw, field_mw(POWER_INSTANT), field_mw(POWER_AVERAGE)]
+    timed = (*reads, field_mw(ENERGY))
     found = {
         "name": nvml.nvmlDeviceGetName(handle),
         "driver": nvml.nvmlSystemGetDriverVersion(),
         "capability": nvml.nvmlDeviceGetCudaComputeCapability(handle),
         "mig": None,
         "fields": fields,
-        "read_us": dict(zip(("energy", "usage", "instant", "average"), map(cost_us, reads), strict=True)),
+        "read_us": dict(zip(("energy", "usage", "instant", "average", "field"), map(cost_us, timed), strict=True)),
     }
     with suppress(nvml.NVMLError):
         found["mig"] = nvml.nvmlDeviceGetMigMode(handle)

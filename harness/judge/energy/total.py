@@ -43,6 +43,7 @@ from mixmark.harness.judge.statistics.timestamps import Floats, window_ns
 
 IN_COMMON = 0.2  # of the rows of changes of two sources, which are compared then
 CROSS_CHECK = 0.05  # two sources of the same thing may differ by this fraction, or a whole be less than its parts
+COARSER = 1.5  # times the uncertainty of the edges: of two sources that are read equally often, neither is coarser
 CLAIM = (
     "{one} and {other} both claim to meter the same thing: if each meters a part of it, declare the parts, "
     'covers = "node/1-of-2" and "node/2-of-2"; else keep one of them'
@@ -70,8 +71,10 @@ class MachineEnergy:
     """The domains that should have been added and have no joules in this window, with the reasons. A score needs all of
     them, even if a narrower boundary or another source of the same device has joules."""
     idle_watts: tuple[float | None, ...] = ()
-    """The idle power of the same boundary, before and after the phase. None if not known. A counter that is read too
-    seldom for so short a window is replaced by the power of its device."""
+    """The idle power of the same boundary, before and after the phase. None if not known."""
+    sources: Mapping[str, str] = field(default_factory=dict, metadata=RAW)
+    """The domains that were added, each by the one in whose place it is: a power by its counter, others by
+    themselves."""
 
     @property
     def of_edges(self) -> tuple[float, float]:
@@ -108,7 +111,8 @@ def boundary(
     """
     devices, absent = tuple(devices), [each for each in absent if each.covers]
     announced = {each.id for each in domains if each.method != "modelled"}
-    valid = {id for id in announced if readings[id].valid}
+    powers = in_place(domains, readings)
+    valid = {id for id in announced if readings[id].valid} - powers.keys()
     gone: list[str] = []
     unheld: list[str] = []
     for kind in CLASSES:
@@ -118,7 +122,7 @@ def boundary(
         gone += [
             f"{each.id}: {', '.join(why(readings[each.id], lost or {}))}"
             for each in planned
-            if each.id not in valid and readings[each.id].reasons != (TOO_SHORT,)
+            if not readings[each.id].valid and readings[each.id].reasons != (TOO_SHORT,)
         ]
         if claims := list(rivals(each for each in domains if each.boundary == kind and each.id in announced)):
             reasons = [CLAIM.format(one=one.id, other=other.id) for one, other in claims]
@@ -127,7 +131,9 @@ def boundary(
         unread = [each for each in absent if kind == "devices" and lacking(planned, each.covers)]
         unheld += [f"{each.name} is not read, and the boundary {kind} must hold it" for each in unread]
         if not (uncovered(chosen, devices) or lacking(chosen, held) or unread):
-            return _sum(kind, chosen, readings, tuple(gone), devices)
+            found = _sum(kind, chosen, readings, tuple(gone), devices)
+            counters = {power: counter for counter, power in powers.items()}
+            return replace(found, sources={counters.get(each, each): each for each in found.domains})
     chosen = within("devices", domains, valid)
     missing = uncovered(chosen, devices)
     reasons = [*why_no_boundary([each for each in domains if each.id in announced], devices), *unheld]
@@ -138,6 +144,23 @@ def boundary(
     return MachineEnergy(
         None, None, tuple(each.id for each in chosen), missing, tuple(reasons), None, readings, tuple(gone)
     )
+
+
+def in_place(domains: Iterable[Domain], readings: Mapping[str, EnergyReading]) -> dict[str, str]:
+    """The power that is added in place of a counter, by the counter: of the same devices, where the counter is read too
+    seldom for the window, or so seldom that a power which confirms it has finer edges."""
+    known = {each.id: each for each in domains if each.method != "modelled"}
+    found = {}
+    for each in known.values():
+        of = known.get(each.parent or "")
+        if of is None or (of.quantity, each.quantity) != ("energy", "power") or set(of.covers) != set(each.covers):
+            continue
+        counter, power = readings[of.id], readings[each.id]
+        finer = (counter.edge_uncertainty or 0) > COARSER * (power.edge_uncertainty or 0)
+        agrees = counter.joules and power.joules and abs(power.joules / counter.joules - 1) <= CROSS_CHECK
+        if power.valid and (counter.reasons == (TOO_SHORT,) or (finer and agrees)):
+            found[of.id] = each.id
+    return found
 
 
 def _sum(
@@ -178,7 +201,7 @@ def unmeasured(totals: Mapping[str, MachineEnergy]) -> Reason | None:
     }
     alike = len(reasons) == len(totals) and len(set(reasons.values())) == 1
     faults = [*reasons.values()][:1] if alike else [f"{phase}: {reason}" for phase, reason in reasons.items()]
-    if not faults and len({(each.boundary, frozenset(each.domains)) for each in totals.values()}) > 1:
+    if not faults and len({(each.boundary, frozenset(each.sources)) for each in totals.values()}) > 1:
         told = [f"{phase} {each.boundary} ({', '.join(each.domains)})" for phase, each in totals.items()]
         faults = [f"the runs have the energy of different boundaries or sources: {'; '.join(told)}"]
     return "; ".join(faults) or None
@@ -276,7 +299,8 @@ def device_watts(result: Result, phase: str, device: Device, begin_ns: int, end_
         and all(is_covered(part, of_it) for part in each.covers)
     ]
     readings = {each.id: in_phase(each, metering, begin_ns, end_ns) for each in own}
-    chosen = antichain(own, {id for id, each in readings.items() if each.valid}, (device,))
+    valid = {id for id, each in readings.items() if each.valid} - in_place(own, readings).keys()
+    chosen = antichain(own, valid, (device,))
     if not is_whole(device, covered(chosen)):
         return None
     return sum(watts for each in chosen if (watts := readings[each.id].watts) is not None)

@@ -307,9 +307,9 @@ def energy_valid(evidence: Evidence) -> Iterator[Finding]:
             yield window.found("energy_valid.not_read")
             continue
         for domain in _meterable(window.result):
-            reading = window.energy.readings[domain.id]
+            reading = window.energy.readings[window.energy.sources.get(domain.id, domain.id)]
             if reading.reasons == (SHORT,):
-                yield window.found("energy_valid.short", domain=domain.id, needed=ENOUGH_PERIODS)
+                yield window.found("energy_valid.short", domain=reading.domain, needed=ENOUGH_PERIODS)
             elif reading.reasons == (TOO_SHORT,):
                 longer = presets.long_enough(reading.needed_ns or 0, window.about == "run", evidence.result.tier)
                 yield window.found("energy_valid.too_short", domain=domain.id, needed=FEWEST_PERIODS, longer=longer)

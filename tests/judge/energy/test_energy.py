@@ -25,7 +25,7 @@ from mixmark.harness.judge.energy.total import (
     unmeasured,
 )
 from tests.fakes.machine import WATTS_AT_THE_WALL, one_run
-from tests.golden.sample import domain, result
+from tests.golden.sample import but, domain, result
 
 S, MS = 1_000_000_000, 1_000_000
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -555,14 +555,47 @@ def test_the_total_of_a_window_its_blocks_and_its_idle_power() -> None:
     assert device_watts(whole, "p", GPU, 10 * S, 60 * S) == pytest.approx(found.joules * 0.4 / 50)
 
 
-def test_the_idle_power_of_a_counter_that_is_read_seldom_is_its_devices_power() -> None:
-    seldom = EVERY[::12]
-    seen = {"package": curve(1.2), "gpu": samples(seldom, 0.8 * joules_until(seldom))}
-    for watts, idle in ((samples(EVERY, 0.8 * watts_at(EVERY)), 2 * joules_until(10 * S) / 10), (None, None)):
-        read = seen | ({"gpu-power": watts} if watts else {})
-        found = total(metered(PACKAGE, BOARD, BOARD_POWER, seen=read), "p", 10 * S, 60 * S)
-        assert found.domains == ("gpu", "package"), "41 periods of 1.2 s fit into the window, and 8 into the rest"
-        assert found.idle_watts[0] == (idle and pytest.approx(idle, rel=1e-2))
+def loaded(gpus: int, every: int, window_s: int, power_is: float = 1.0, missed: int = 0) -> MachineEnergy:
+    """GPUs of 500 W in the window and 100 W around it, beside a processor of 100 W. Their counters change each 0.1 s
+    and are read in each `every`th turn, their powers in each turn of 0.1 s but `missed`."""
+    turns = np.arange(10 * (window_s + 20))
+    at_ns = turns * 100 * MS + 30 * MS
+    joules = 10 * turns + 40 * np.clip(turns - 100, 0, 10 * window_s)
+    watts = power_is * (100 + 400 * ((turns >= 100) & (turns < 100 + 10 * window_s)) + turns % 2 - 0.5)
+    counted, read = turns % every * (turns < turns[-1]) == 0, (turns < 150) | (turns >= 150 + missed)
+    domains, seen = [PACKAGE], {"package": samples(at_ns, 10.0 * turns)}
+    for id in map("gpu:{}".format, range(gpus)):
+        domains += [domain(f"{id}/j", (id,)), domain(f"{id}/w", (id,), parent=f"{id}/j", **POWER)]
+        seen |= {f"{id}/j": samples(at_ns[counted], joules[counted]), f"{id}/w": samples(at_ns[read], watts[read])}
+    end_ns = (10 + window_s) * S
+    rests = ((0, 10 * S), (end_ns, end_ns + 10 * S))
+    drained = Metering(phase="p", begin_ns=0, end_ns=end_ns + 10 * S, cpu_ns=0, idle_ns=rests, samples=seen)
+    devices = (CPU, *(but(GPU, id=f"gpu:{n}") for n in range(gpus)))
+    return total(but(result(), devices=devices, domains=tuple(domains), meterings=(drained,)), "p", 10 * S, end_ns)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "every", "added", "widths"),
+    [
+        (2, 1, "j", {10: 0.0037, 30: 0.0012, 75: 0.0005, 90: 0.0004, 480: 0.0001}),
+        (2, 19, "w", {10: 0.0073, 30: 0.0024, 75: 0.0010, 90: 0.0008, 480: 0.0002}),
+        (8, 117, "w", {10: 0.0078, 30: 0.0026, 75: 0.0010, 90: 0.0009, 480: 0.0002}),
+    ],
+    ids=["cheap", "two H200", "eight H200"],
+)
+def test_the_joules_of_a_counter_that_is_read_seldom_are_its_powers(
+    gpus: int, every: int, added: str, widths: dict[int, float]
+) -> None:
+    """The windows of 90 s and of 480 s have 40 reads of a counter, which may be off by so much more at both edges."""
+    found = {str(window_s): loaded(gpus, every, window_s) for window_s in widths}
+    for (window_s, width), each in zip(widths.items(), found.values(), strict=True):
+        assert {id[-1] for id in each.domains if id != "package"} == {added}
+        low, high = each.of_edges
+        assert each.joules and low <= each.joules / (100 + 500 * gpus) / window_s <= high
+        assert high - low == pytest.approx(width, abs=1e-4)
+        assert each.idle_watts == pytest.approx((100 + 100 * gpus,) * 2, rel=0.02)
+    assert unmeasured(found | {"torn": loaded(gpus, every, 480, missed=5)}) is None, "a counter misses nothing in a gap"
+    assert "gpu:0/j" in loaded(gpus, every, 480, power_is=1.06).domains, "it does not confirm its counter"
 
 
 def test_without_a_meter_there_is_a_reason_and_no_number() -> None:

@@ -60,6 +60,8 @@ def test_energy_that_is_not_known_says_why() -> None:
         (3, says("energy_valid.too_short", "a", **package, needed=40, longer="--preset quick is long enough")),
     ):
         assert said(quality.energy_valid, metered(seconds=seconds)) == [told]
+    slow = tuple(but(each, averaging_ns=None if each.parent else 2 * SECOND) for each in metered().domains)
+    assert said(quality.energy_valid, but(metered(), domains=slow)) == [], "the counter's power is added"
     unread = but(metered(watts=52.0), meterings=())
     assert said(quality.energy_valid, unread) == [says("energy_valid.not_read", "a", phase="")]
     assert said(quality.energy_agrees, unread) == []
