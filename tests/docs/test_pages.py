@@ -216,9 +216,7 @@ def test_the_meters_page_says_how_often_a_meter_must_have_a_new_value() -> None:
         seconds = span_ns / 1e9
         row = f"| {what}, {seconds:g} s | {seconds / FEWEST_PERIODS:g} s | {seconds / ENOUGH_PERIODS:g} s |"
         assert row in page
-    words = (
-        f"A window needs {FEWEST_PERIODS} of these periods to have any joules, and {ENOUGH_PERIODS} not to be marked"
-    )
+    words = f"A window needs {FEWEST_PERIODS} *new* values of the meter to have joules, and {ENOUGH_PERIODS} not"
     assert words in " ".join(page.split())
 
 
