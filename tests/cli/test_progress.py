@@ -295,13 +295,6 @@ def test_the_work_that_is_in_no_whole_mix_yet_is_told_too() -> None:
     assert player.lines[-1].endswith("work for 0.75 mixes; slowest suite 0.00")
 
 
-def test_a_long_run_says_first_how_long_it_takes() -> None:
-    player = Player(width=10_000)
-    with player.progress:
-        pass
-    assert player.lines == ["mixmark: this run takes about 9 minutes, longer on a slow or busy machine"]
-
-
 @pytest.mark.parametrize("width", [40, 60, 79, 80, 200])
 def test_it_fits_the_terminal_and_breaks_no_word(width: int) -> None:
     narrow, wide = (Player(terminal=True, width=columns) for columns in (width, 10_000))

@@ -25,16 +25,6 @@ def test_both_forms_have_the_same_lines() -> None:
     assert [{name: "" if value is None else str(value) for name, value in line.items()} for line in expected] == written
 
 
-def test_a_line_is_a_view_of_the_figures() -> None:
-    assessment = judge(sample())
-    for line, run in zip(lines(assessment), assessment.runs, strict=True):
-        rate = run.units_per_s
-        assert (line["key"], line["status"], line["roofline_fraction"]) == (run.key, run.status, run.roofline_fraction)
-        assert (line["units_per_s"], line["units_per_s_high"]) == ((rate.estimate, rate.high) if rate else (None, None))
-        assert line["latency_p99_ns"] == run.latency.p99_ns
-        assert line["joules"] == (run.energy.joules if run.energy else None)
-
-
 def test_a_run_of_the_mix_is_a_line_with_the_score_in_it() -> None:
     assessment = judge(one_run(WATTS_AT_THE_WALL))
     score = assessment.score

@@ -68,13 +68,6 @@ def test_a_group_is_named_by_its_first_hosts() -> None:
     assert [*map(label, one_run(None).groups)] == ["machine"]
 
 
-def test_one_machine_has_no_words_about_hosts() -> None:
-    alone = judge(one_run(None))
-    text = report.full(alone)
-    assert "This machine does" in flat(text)
-    assert not any(word in text for word in ("self-contained", "clocks", "1 host", "cluster"))
-
-
 @pytest.mark.slow
 def test_a_page_of_a_hundred_hosts_has_a_row_of_equal_devices_and_names_the_slowest_and_the_failed() -> None:
     names = tuple(f"host{number}" for number in range(1, 101))

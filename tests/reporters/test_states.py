@@ -64,13 +64,7 @@ def test_a_state_has_the_same_words_in_every_form(state: str, form: str) -> None
     text = " ".join(FORMS[form](assessment).split())
     for each in (verdict, words, reason):
         assert each in text, each
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_only_what_is_wrong_is_called_invalid(form: str) -> None:
-    for state in ("interrupted", "partial"):
-        text = FORMS[form](judge(STATES[state][0]))
-        assert "invalid" not in text, state
+    assert verdict == "invalid" or "invalid" not in text
 
 
 def test_what_is_not_audited_yet_counts_for_nothing() -> None:

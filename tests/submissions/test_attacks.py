@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,13 +204,6 @@ def test_folders_that_are_nested_deeply_are_not_followed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [DECLARATION, MANIFEST])
-def test_a_huge_small_file_is_not_read(folder: Path, name: str) -> None:
-    with (folder / name).open("r+b") as file:
-        file.truncate(1 << 40)
-    assert "E-LIMITS" in codes(folder)
-
-
-@pytest.mark.parametrize("name", [DECLARATION, MANIFEST])
 @pytest.mark.parametrize(
     "content",
     [b"[" * 100_000, b"1" * 100_000, b"\xff\xfe", b"null", b'"\\ud800"', b"\xef\xbb\xbf{}"],
@@ -332,18 +324,9 @@ def test_no_part_of_an_entry_and_no_folder_around_it_is_a_link(folder: Path, tmp
     assert codes(found) & {"E-LINKS", "E-PLACE"}
 
 
-def test_a_pipe_does_not_block_and_a_socket_is_not_read(folder: Path) -> None:
+def test_a_pipe_among_the_raw_files_is_not_read(folder: Path) -> None:
     os.mkfifo(folder / "results/1/raw/pipe.npz")
     assert codes(folder) == {"E-LINKS"}
-    os.remove(folder / "results/1/raw/pipe.npz")
-    here = os.getcwd()
-    os.chdir(folder)
-    try:
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind("socket")
-    finally:
-        os.chdir(here)
-    assert "E-LINKS" in codes(folder)
 
 
 def test_control_characters_in_a_message_do_not_reach_the_terminal(folder: Path) -> None:
@@ -406,7 +389,7 @@ def test_whatever_lies_where_a_document_should_be_nothing_waits_for_it(folder: P
     for name in (MANIFEST, DECLARATION, SUMS, RESULT):
         copied = Path(shutil.copytree(folder, tmp_path / name / "a/b/c"))
         never_ending(copied / name, how)
-        assert codes(copied) & {"E-LINKS", "E-LIMITS", "E-MANIFEST", "E-RESULT", "E-PLACE"}
+        assert codes(copied) & ({"E-LIMITS"} if how == "huge" else {"E-LINKS", "E-MANIFEST", "E-RESULT", "E-PLACE"})
         with pytest.raises((ResultError, OSError)):
             regular(copied / name, 1 << 20) if name in (MANIFEST, DECLARATION) else store.open(copied / "results/1")
     never_ending(tmp_path / "live" / store.JOURNAL, how)

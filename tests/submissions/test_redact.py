@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from mixmark.harness.record import store
 from mixmark.submissions import bundle
 from mixmark.submissions.redact import OWN, Redactor, private, private_ids, texts, words_of
 from tests.fakes.folders import Maker, write
-from tests.golden.sample import result
+from tests.golden.sample import altered, result
 from tests.submissions.made import DECLARED
 
 UUID = "5d1cae40-0000-4000-8000-0123456789ab"
@@ -119,29 +121,25 @@ def test_removed_texts_are_listed_with_their_count() -> None:
     }
 
 
+def renamed(result: Result, names: Mapping[str, str]) -> Result:
+    """The result with other texts in the places of old ones."""
+
+    def new(text: str) -> str:
+        return reduce(lambda text, name: text.replace(*name), names.items(), text)
+
+    content = json.loads(new(json.dumps(result.model_dump(mode="json"))))
+    for record, fields in zip(result.records, content["records"], strict=True):
+        fields["completions"] = record.completions
+    for metering, fields in zip(result.meterings, content["meterings"], strict=True):
+        fields["samples"] = {new(id): samples for id, samples in metering.samples.items()}
+    return Result.model_validate(content)
+
+
 def with_uuid(result: Result) -> Result:
     """The result of a machine whose GPU is named by its UUID, as NVIDIA's are."""
-    text = json.dumps(result.model_dump(mode="json"))
-    text = text.replace("gpu:GPU-0", f"gpu:GPU-{UUID}").replace("gpu-gpu-0", f"gpu-gpu-{UUID}")
-    content = json.loads(text.replace("nvml/0", f"nvml/GPU-{UUID}/energy"))
-    for record, fields in zip(result.records, content["records"], strict=True):
-        fields["completions"] = record.completions
-        fields["facts"] = {"device": f"on lab-7: GPU-{UUID}", "cache": "/home/jane/.cache"}
-    for metering, fields in zip(result.meterings, content["meterings"], strict=True):
-        fields["samples"] = {
-            id.replace("nvml/0", f"nvml/GPU-{UUID}/energy"): samples for id, samples in metering.samples.items()
-        }
-    return Result.model_validate(content)
-
-
-def renamed(result: Result, old: str, new: str) -> Result:
-    """The result with another id of a domain."""
-    content = json.loads(json.dumps(result.model_dump(mode="json")).replace(old, new))
-    for record, fields in zip(result.records, content["records"], strict=True):
-        fields["completions"] = record.completions
-    for metering, fields in zip(result.meterings, content["meterings"], strict=True):
-        fields["samples"] = {id.replace(old, new): samples for id, samples in metering.samples.items()}
-    return Result.model_validate(content)
+    gpu = {"gpu:GPU-0": f"gpu:GPU-{UUID}", "gpu-gpu-0": f"gpu-gpu-{UUID}", "nvml/0": f"nvml/GPU-{UUID}/energy"}
+    facts = {"device": f"on lab-7: GPU-{UUID}", "cache": "/home/jane/.cache"}
+    return altered(renamed(result, gpu), lambda _: True, facts=facts)
 
 
 def test_the_uuid_of_a_gpu_becomes_a_number_in_its_groups_and_slices() -> None:
@@ -200,7 +198,7 @@ def test_a_redaction_that_makes_a_result_invalid_is_an_error() -> None:
 def test_the_id_of_an_energy_domain_becomes_a_number_everywhere() -> None:
     text = json.dumps(Maker().result().model_dump(mode="json"))
     assert "nvml/0" in text
-    before = renamed(Maker().result(), "nvml/0", "shelly/plus1pm-d48afc7a1b2c")
+    before = renamed(Maker().result(), {"nvml/0": "shelly/plus1pm-d48afc7a1b2c"})
     assert [kind for kind, _ in private_ids(before)] == ["energy domain"]
     redactor = Redactor()
     clean = redactor.result(before)

@@ -198,11 +198,6 @@ def test_equal_figures_give_a_ratio_without_width() -> None:
     assert comparison_of(still, still, FLOOR / 2).verdict == "same"
 
 
-def test_a_ratio_of_windows_adds_relative_widths_in_squares() -> None:
-    ratio = Estimate(50, 48, 52).ratio(Estimate(100, 97, 103))
-    assert (ratio.low, ratio.estimate, ratio.high) == pytest.approx((0.5 * np.exp(-0.05), 0.5, 0.5 * np.exp(0.05)))
-
-
 @pytest.mark.parametrize(
     ("name", "changed"),
     [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from mixmark.harness.capabilities.paths import blocks
 from mixmark.harness.capabilities.paths.facts import CopyFault, PathRecord
 from mixmark.harness.judge.assessment import judge
-from mixmark.reporters import report
 from mixmark.reporters.document import Table
 from tests.capabilities.paths.fakes import PATH
 from tests.capabilities.paths.test_figures import KIB, MIB, figures_of, line, result, samples
@@ -19,7 +18,3 @@ def test_a_wrong_path_has_its_reason_and_no_figure() -> None:
     assert blocks.table(figures_of(wrong)).rows == [(*ENDS, "its copies were wrong", "–")]
     shown = blocks.in_full(wrong.result, figures_of(wrong))
     assert not any(block.rows for block in shown if isinstance(block, Table))
-
-
-def test_a_run_without_paths_has_no_table() -> None:
-    assert "Paths between memories" not in report.full(judge(result()))
