@@ -99,8 +99,7 @@ def _package_of(spec: str) -> SealedCode | None:
 def _folder_of(package: str) -> str | None:
     """The folder that holds a package or an extension module."""
     found = importlib.util.find_spec(package)
-    if found is None:
-        return None
-    if found.submodule_search_locations:
+    if found and found.submodule_search_locations:
         return str(Path(next(iter(found.submodule_search_locations))).parent)
-    return str(Path(found.origin).parent) if found.origin and found.origin.endswith((".py", ".so", ".pyd")) else None
+    origin = (found and found.origin) or ""
+    return str(Path(origin).parent) if origin.endswith((".py", ".so", ".pyd")) else None

@@ -306,10 +306,6 @@ def test_a_suite_of_another_package_is_sealed_too(tmp_path: Path, monkeypatch: p
     assert done.stdout == "true\n", done.stderr
 
 
-BACKEND = "import torch\ndef load():\n    torch.acme = 'loaded'\n"
-WITNESS = "import torch\nprint(getattr(torch, 'acme', 'none'))"
-
-
 @pytest.mark.parametrize(
     ("kind", "id", "loads"),
     [("npu", "npu:acme0", True), ("gpu", "gpu:musa0", True), ("gpu", "gpu:GPU-1", False), ("cpu", "cpu:0", False)],
@@ -318,16 +314,13 @@ def test_torch_finds_a_vendors_backend_for_its_devices_alone(
     kind: Any, id: str, loads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the package lies in another folder than torch, as an editable one does."""
-    facts = {"METADATA": "Name: acme\nVersion: 1\n", "entry_points.txt": "[torch.backends]\nacme = vendor:load\n"}
-    for name, text in {
-        "vendor.py": BACKEND,
-        **{f"acme-1.dist-info/{file}": text for file, text in facts.items()},
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    (facts := tmp_path / "acme-1.dist-info").mkdir()
+    (facts / "METADATA").write_text("Name: acme\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[torch.backends]\nacme = vendor:load\n")
+    (tmp_path / "vendor.py").write_text("import torch\ndef load():\n    torch.acme = 'loaded'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     apart = isolation.isolation("mixmark.suites.probe:Probe", DEVICE.model_copy(update={"kind": kind, "id": id}))
-    words = [sys.executable, "-I", "-S", "-c", apart.prelude + WITNESS]
+    words = [sys.executable, "-I", "-S", "-c", apart.prelude + "import torch\nprint(getattr(torch, 'acme', 'none'))"]
     done = subprocess.run(words, capture_output=True, text=True, env=dict(apart.variables))
     assert done.stdout == ("loaded\n" if loads else "none\n"), done.stderr
 
