@@ -34,6 +34,7 @@ from typing import cast, get_args
 import numpy as np
 
 from bench.separation import Row
+from mixmark.harness.contracts.errors import Unsupported
 from mixmark.harness.contracts.protocols import Adapter, Array, Runner, Suite, Use
 from mixmark.harness.contracts.schema import WeightClass
 from mixmark.harness.measure.audit import CPU, REFERENCE
@@ -164,7 +165,12 @@ def main() -> None:
 
     def measured() -> Iterator[Row]:
         for name in asked.engines:
-            yield engine(suite, name, nonces, asked.on)
+            try:
+                row = engine(suite, name, nonces, asked.on)
+            except Unsupported as error:
+                print(f"{name}: {error}")
+            else:
+                yield row
         if asked.only != "none":
             yield from cheats.values(asked.tier, asked.bits, nonces, re.compile(asked.only).search, **options)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from bench.separation import Row
-from bench.separation.__main__ import ROUNDINGS, table
+from bench.separation.__main__ import ROUNDINGS, main, table
 from mixmark.harness.plugins import registry
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,6 +28,17 @@ def test_a_table_has_each_gate_between_the_worst_honest_way_and_the_mildest_chea
         "- Honest ways: int1 0.01–0.02; int2 0.01; int3 0.0067–0.01; 4 more up to 0.01",
         "- Cheats: a layer skipped 0.3–0.4; zeros (none computed) 2",
     ]
+
+
+@pytest.mark.slow
+def test_an_engine_that_a_device_lacks_leaves_the_others_their_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("dlrm", "smoke", "--only", "none", "--feeds", "1", "--engines", "torch:int8", "torch:fp32")
+    monkeypatch.setattr(sys, "argv", ["separation", *words])
+    main()
+    lacking, row = capsys.readouterr().out.splitlines()
+    assert lacking.startswith("torch:int8: torch ") and row.startswith("torch fp32 (the adapter itself, on cpu:0): ")
 
 
 @pytest.mark.parametrize("name", registry.BUILT_IN["suites"])
