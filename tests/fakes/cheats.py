@@ -241,14 +241,6 @@ class Cut(Honest):
             yield token
 
 
-class Padding(Honest):
-    """Counts one token more than there is."""
-
-    def __call__(self, feed: Feed) -> Iterator[Array]:
-        yield from super().__call__(feed)
-        yield np.zeros(1, np.int64)
-
-
 class Bundling(Honest):
     """Yields all tokens at the end of a feed."""
 
@@ -270,7 +262,6 @@ def odd(deed: str, changed: Callable[[Array], Any]) -> type[Honest]:
     return Odd
 
 
-Wide = odd("Yields two numbers for each token.", lambda token: np.repeat(token[:, None], 2, axis=1))
 Narrow = odd("Yields int32.", lambda token: token.astype(np.int32))
 NotANumber = odd("Yields NaN.", lambda token: np.full(1, np.nan, np.float32))
 Hollow = odd("Yields rows without a value.", lambda token: np.zeros((1, 0), np.float32))
@@ -640,14 +631,6 @@ class Announcing(Honest):
         around(load_generator.FeedLog, "run", announce)
 
 
-class Spying(Honest):
-    """Looks which of its outputs were drawn while it closes; option `raw`: the folder of the drawn outputs."""
-
-    def close(self) -> None:
-        raw = Path(self.options["raw"])
-        (raw / "seen").write_text(" ".join(path.name for path in raw.glob("*.npz")))
-
-
 class Slipping(Honest):
     """Quantised so coarsely that the first tokens of each output are wrong; option `wrong`: how many."""
 
@@ -755,5 +738,3 @@ class Cheats:
     def open(self, device: Device, suite: Suite, precision: str, use: Use) -> Iterator[Runner]:
         engine = globals()[self.options["as"]](suite, self.options)
         yield Bundled(engine) if isinstance(suite, Bulky) else engine
-        if isinstance(engine, Spying):
-            engine.close()

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from mixmark import Absent, Device, Domain, Meter, MixmarkError, Sample
 from mixmark.harness.resources import clock
@@ -34,27 +35,14 @@ class Joules:
         if self.mode == "absent":
             yield Absent(kind="meter", name="probe 2", reason="not plugged in: plug it in")
             return
+        common: dict[str, Any] = {"meter": self.name, "quantity": "energy", "source": "a test"}
         if self.mode == "wall":
-            yield Domain(
-                id=f"{self.name}/{self.label}",
-                meter=self.name,
-                covers=("cpu:0", "node"),
-                boundary="wall",
-                quantity="energy",
-                method="external",
-                source="a test",
-            )
+            place: dict[str, Any] = {"id": f"{self.name}/{self.label}", "covers": ("cpu:0", "node")}
+            yield Domain(boundary="wall", method="external", **place, **common)
             return
         for device in devices:
-            yield Domain(
-                id=f"{self.name}/{device.id}",
-                meter=self.name,
-                covers=(device.id,),
-                boundary="devices",
-                quantity="energy",
-                method="counter",
-                source="a test",
-            )
+            place = {"id": f"{self.name}/{device.id}", "covers": (device.id,)}
+            yield Domain(boundary="devices", method="counter", **place, **common)
 
     def read(self, domain: Domain) -> Sequence[Sample]:
         self.reads += 1

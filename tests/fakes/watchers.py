@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from mixmark import AcceleratorState, Check, Watcher
 from mixmark.harness.resources import clock
@@ -73,14 +73,6 @@ class Babbling(Onyx):
     def read(self) -> Iterable[AcceleratorState]:
         reasons: Any = ("it felt like it",)  # typed away: the harness must refuse what the types forbid
         return [AcceleratorState(ID, reasons=reasons)]
-
-
-class Vague(Onyx):
-    """Answers what is no answer."""
-
-    def read(self) -> Iterable[AcceleratorState]:
-        nothing: Any = None  # typed away: the harness must refuse what the types forbid
-        return cast(Iterable[AcceleratorState], nothing)
 
 
 class Slow(Onyx):

@@ -37,7 +37,6 @@ def test_a_watcher_is_asked_for_facts_states_and_checks(tmp_path: Path) -> None:
         ("Leaving", "SystemExit: onyx: licence expired"),
         ("Hanging", "TimeoutError: the watcher took longer than 5 s"),
         ("Babbling", "ValidationError: 1 validation error for AcceleratorConditions"),
-        ("Vague", "TypeError: 'NoneType' object is not iterable"),
         ("Nothing", "watcher nothing (tests.fakes.watchers:Nothing) does not load: AttributeError"),
     ],
 )

@@ -147,19 +147,12 @@ def test_no_mix_is_planned_from_wrong_outputs(shell: Shell, tmp_path: Path) -> N
     reason = next(each["reason"] for each in content["absent"] if (each["kind"], each["name"]) == ("mix", "duo"))
     assert reason.startswith("no device can run high")
     assert "No score: no device can run high" in done.stdout
-    for form in ("markdown", "html", "csv", "json"):
-        assert shell("report", "out", "--format", form).returncode == 1
 
 
 def test_a_wrong_mix_is_refused_before_anything_runs(shell: Shell) -> None:
     (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 10, hihg = 10 }\n')
     done = run(shell)
     assert (done.returncode, "high" in done.stderr) == (2, True)
-    (shell.folder / "duo.toml").write_text('[duo]\ntier = "smoke"\nunits = { low = 0, high = 10 }\n')
-    done = run(shell)
-    assert (done.returncode, "above 0" in done.stderr) == (2, True)
-    done = shell("run", "--suite", "low", "--adapter", BAND, "--tier", "smoke", "--mix", "smoke-1")
-    assert (done.returncode, "smoke-1" in done.stderr) == (2, True)
     assert not (shell.folder / "out").exists()
 
 

@@ -26,6 +26,7 @@ from mixmark.harness.plugins.registry import Plugin
 from mixmark.harness.resources import clock
 from tests.fakes.clock import BEGIN_NS, JumpingClock
 from tests.fakes.meters import WATTS
+from tests.golden.sample import domain
 
 FAKES = {name: Plugin("meters", name, f"tests.fakes.meters:{name.title()}", "test") for name in ("joules", "plug")}
 CPU = Device(id="cpu:0", kind="cpu", memory_pool="host")
@@ -166,18 +167,9 @@ def test_two_meters_with_the_same_domain_are_told_apart() -> None:
     assert [each.reason for each in meters.absent] == ["another meter has a domain of this name"]
 
 
-def test_a_wrong_option_is_misuse(tmp_path: Path) -> None:
-    file = tmp_path / "strict.py"
-    file.write_text(
-        "from mixmark import UsageError\n"
-        "class Strict:\n"
-        "  name = 'strict'\n"
-        "  def domains(self, devices): ...\n"
-        "  def read(self, domain): ...\n"
-        "  def __init__(self, options): raise UsageError('strict takes no options')\n"
-    )
-    with pytest.raises(UsageError, match="takes no options"):
-        Meters(Config(), (CPU,), {"strict": Plugin("meters", "strict", f"{file}:Strict", "test")})
+def test_a_wrong_option_is_misuse() -> None:
+    with pytest.raises(UsageError, match="takes no options: index"):
+        Meters(Config(meters={"rapl": {"index": "0"}}), (CPU,), {"rapl": registry.find("meters")["rapl"]})
 
 
 def test_power_that_is_a_mean_is_not_read_more_often_than_it_renews_itself() -> None:
@@ -202,14 +194,8 @@ class Costly:
     def __init__(self, counter_ns: int, power_ns: int) -> None:
         self.cpu_ns = 0
         self.takes_ns = {"energy": counter_ns, "power": power_ns}
-        covers, units = ("gpu:0",), {"energy": "counter", "power": "integrated"}
-        self.listed = tuple(
-            Domain.model_validate(
-                {"id": each, "meter": "costly", "covers": covers, "boundary": "devices", "quantity": each}
-                | {"method": method, "source": "a test"}
-            )
-            for each, method in units.items()
-        )
+        units = {"energy": "counter", "power": "integrated"}
+        self.listed = tuple(domain(id, ("gpu:0",), quantity=id, method=method) for id, method in units.items())
 
     def domains(self, devices: object) -> Sequence[Domain]:
         return self.listed

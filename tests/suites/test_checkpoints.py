@@ -62,15 +62,6 @@ def test_shards_come_together_by_their_index(tmp_path: Path) -> None:
         checkpoint(tmp_path, SPECS)
 
 
-def test_diffusers_folders_give_prefixes(tmp_path: Path) -> None:
-    save(tmp_path / "unet" / "diffusion_pytorch_model.safetensors", {"a": A})
-    save(tmp_path / "unet" / "diffusion_pytorch_model.fp16.safetensors", {"a": A + 1})
-    save(tmp_path / "vae" / "diffusion_pytorch_model.safetensors", {"b": B})
-    save(tmp_path / "safety_checker" / "model.safetensors", {"c": B})
-    weights = checkpoint(tmp_path, {"unet.a": Spec((2, 3)), "vae.b": Spec((2,))})
-    assert (read(weights, "unet.a") == A).all() and (read(weights, "vae.b") == B).all()
-
-
 @pytest.mark.parametrize(
     ("suffix", "nested", "zipped"), [(".pt", False, True), (".pth", True, True), (".bin", False, False)]
 )
@@ -98,11 +89,6 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     assert "there is no checkpoint at" in refused(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
     assert "no file of weights (.safetensors, .bin, .pt, .pth); give the file" in refused(tmp_path / "empty")
-
-
-def test_a_type_that_is_no_float_is_refused_before_a_value_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="stored as I8"):
-        checkpoint(save(tmp_path / "m.safetensors", {"a": A}, torch.int8), {"a": Spec((2, 3))})
 
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 2471645608\n"
@@ -143,7 +129,9 @@ def test_a_public_repository_that_is_cloned_whole_is_read_in_its_folders(tmp_pat
     """With the weights of other software at its root, which has them under other names, or as pointers only."""
     specs = {"unet.a": Spec((2, 3)), "vae.b": Spec((2,))}
     save(tmp_path / "unet" / "model.safetensors", {"a": A})
+    save(tmp_path / "unet" / "model.fp16.safetensors", {"a": A + 1})
     save(tmp_path / "vae" / "model.safetensors", {"b": B})
+    save(tmp_path / "safety_checker" / "model.safetensors", {"c": B})
     root = save(tmp_path / "v1-5-pruned.safetensors", {"model.diffusion_model.a": A})
     assert (read(checkpoint(tmp_path, specs), "unet.a") == A).all()
     root.write_bytes(LFS)

@@ -16,6 +16,7 @@ import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from mixmark.harness.contracts.errors import UsageError
 from mixmark.harness.contracts.schema import Phase, Record, Share, Task
 from mixmark.harness.judge.evidence import gather
 from mixmark.harness.judge.rules import integrity
-from mixmark.harness.machine.config import AdapterConfig, Config
 from mixmark.harness.measure import audit, solo
 from mixmark.harness.measure.audit import CPU, Auditor
 from mixmark.harness.measure.phase import attend
@@ -41,25 +41,14 @@ from tests.fakes.workers import NULL
 from tests.golden.sample import result
 from tests.judge.found import Said, facts
 from tests.marks import linux
+from tests.measure import test_cheats
 from tests.measure.test_audit import Run
 from tests.measure.test_cheats import LIMITS, ROUTE, equipment
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("importable")]
 
 
-def measured(folder: Path, what: str, **options: str) -> Record:
-    (folder / "raw").mkdir(parents=True, exist_ok=True)
-    equipped = replace(
-        equipment({}),
-        adapters={"escapes": Plugin("adapters", "escapes", "tests.fakes.escapes:Escapes", "")},
-        devices={(DEVICE.id, "escapes"): DEVICE},
-        config=Config(adapters={"escapes": AdapterConfig(options={"as": what, **options})}),
-    )
-    route = ROUTE.model_copy(update={"adapter": "escapes"})
-    share = Share(key=what, route=route, scenario="single-stream", batch=1, limits=LIMITS)
-    phase = Phase(name=what, purpose="solo", tasks=(Task(device=DEVICE.id, shares=(share,)),))
-    (record,) = attend(phase, equipped, folder, solo.drive)
-    return record
+measured = partial(test_cheats.measured, adapter="escapes")
 
 
 def told(record: Record) -> list[Said]:

@@ -11,15 +11,14 @@ import pytest
 
 from mixmark.harness import VERSION
 from mixmark.harness.contracts.protocols import Sample
-from mixmark.harness.contracts.schema import Absent, Domain, Failure, Trial
+from mixmark.harness.contracts.schema import Absent, Failure, Trial
 from mixmark.harness.worker import calls, messages
 from mixmark.harness.worker.messages import AdapterCalls, MeterCalls, ParentCalls
 from tests.fakes.acme import DEVICE
 from tests.fakes.workers import LIMITS
+from tests.golden.sample import domain
 
-PLUG = Domain(
-    id="plug/1", meter="plug", covers=("node",), boundary="wall", quantity="power", method="external", source="a test"
-)
+PLUG = domain("plug/1", ("node",), boundary="wall", quantity="power", method="external")
 PREPARED = messages.Prepared(
     batch=4,
     trials=(Trial(batch=1, units=2, elapsed_ns=3),),
