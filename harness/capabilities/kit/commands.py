@@ -185,9 +185,11 @@ def _run(
 
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}", "give --out a file in a folder that exists")
-    status = Console(stderr=True).status("")  # shown on a terminal only
+    console = Console(stderr=True)
+    status = console.status("")  # shown on a terminal only
+    show = status.update if console.is_terminal else console.print
     with reserve(Path.cwd(), "smoke", wait_idle_s), plugins_print_to_stderr(), status:
-        report = kit(lambda name: status.update(f"checking {name}"))
+        report = kit(lambda name: show(f"checking {name}"))
     if out is not None:
         with explained(f"cannot write {out}", "give --out another file"):
             out.write_text(json.dumps(report.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n", "utf-8")

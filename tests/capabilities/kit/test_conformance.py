@@ -110,6 +110,7 @@ def test_an_honest_adapter_passes_every_check_and_its_first_contact_is_recorded(
     report = Report.model_validate_json((toys / "acme.json").read_text())
     assert report.model_dump(mode="json") == printed
     assert (report.name, report.source, len(report.sha256)) == ("acme", "conformance.py", 64)
+    assert [*done.stderr.split()][1 : 2 * len(CHECKS) : 2] == [each.__name__ for each in CHECKS], "without a terminal"
     assert "The recording is in contact.json" in done.stderr
     content = json.loads((toys / "contact.json").read_text())
     contact = FirstContact.model_validate(content)
