@@ -21,7 +21,7 @@ These rules hold for all plugins:
   at the same time, and a session must support `put`, `run`, `get` and `state` from all threads.
 - **Errors.** `Unsupported` means that a measurement is not attempted, with the reason; it is no failure. `MemoryError`,
   or an error whose text contains "out of memory", ends a search for the best batch and is recorded as out of memory.
-  Any other exception becomes the error of the record, and the rest of the run continues.
+  Any other exception becomes the error of the record, and the rest of the run continues, unless a disk is full.
 - **Options** are strings, as in mixmark.toml. A plugin raises `UsageError` for an unknown option.
 """
 

@@ -254,7 +254,6 @@ class Auditor:
             def done(record: schema.Record, audited: list[schema.Record] = audited) -> None:
                 keep(record)
                 audited.append(record)
-                handed_at(self._folder, record.key).unlink(missing_ok=True)
 
             on_record(waiting[0])
             try:

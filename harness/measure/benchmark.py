@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from mixmark.harness.contracts.schema import Absent, Fact, Finding, Found, Metering, Phase, Record, Result
 from mixmark.harness.measure import experiments
-from mixmark.harness.measure.audit import Auditor, pending
+from mixmark.harness.measure.audit import Auditor, handed_at, pending
 from mixmark.harness.measure.executor import Executor, PhaseEvent, PhaseFacts, PhaseRequest, WindowOpens
 from mixmark.harness.measure.run_state import Outlook, RunState
 from mixmark.harness.measure.stages import audits_wait, makes_up_for, next_steps, stage_of
@@ -216,6 +216,8 @@ class Benchmark:
 
     def _audited(self, record: Record) -> None:
         self._keep(record)
+        with suppress(OSError):  # no longer needed
+            handed_at(self._keeper.path, record.key).unlink()
         self._notify(Audited(record))
 
     def _keep(self, *records: Record) -> None:

@@ -76,6 +76,7 @@ def test_a_run_ends_with_its_mix(shell: Shell) -> None:
     assert phase["placement"]["device_prices"].keys() == {"npu:a or npu:both", "npu:b or npu:both"}
     assert all(record["audit"]["values"] == [0.0] for record in parts)  # by the adapter that is the reference
     assert "in the mix, low on npu:a" in done.stderr
+    assert not [*shell.folder.glob("out/raw/*.handed.npz")]
     assert shell("report", "out").returncode == 0
 
 

@@ -92,7 +92,7 @@ def _judged(path: Path) -> list[Assessment]:
 
 
 @click.command(cls=Placed, section="Read results")
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 def history(folder: Path | None) -> None:
     """List the results below a folder, by default ./results, the oldest first.
 

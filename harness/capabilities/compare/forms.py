@@ -199,12 +199,12 @@ def minimal_difference(found: MachineComparison) -> Reason | None:
         return None
     last = max(found.machines, key=lambda side: side.provenance.created_utc)
     floors = "; ".join(_floor(floor, last) for floor in found.noise_floors.values())
-    sittings = ""
+    lacking = ""
     if not all(test.independent for test in tests):
         why = f"{floors}, and in the error" if floors else "no noise floor of this tier is known"
-        sittings = f" Between these two sittings: {why}; two results of each side show how sittings differ."
+        lacking = f" Runs of one result do not show how results differ; {why}. Two results of each side show it."
     delta = f"δ is {LEAST_DELTA * 100:g} %. Faster or slower: the whole interval lies beyond ±δ; same: within;"
-    return f"{delta} ambiguous: neither.{sittings}"
+    return f"{delta} ambiguous: neither.{lacking}"
 
 
 def _floor(floor: NoiseFloor, last: Side) -> str:

@@ -75,9 +75,9 @@ def test_a_verdict_says_what_it_rests_on() -> None:
     text = forms.console(with_verdicts())
     assert "Solo measurements of B tested against A" in text and "slower" in text and "3 : 3" in text
     flat = " ".join(text.split())
-    assert "sittings: the noise floor of the edge tier is 3.1 %, measured 12 days before A, and in the error" in flat
+    assert "differ; the noise floor of the edge tier is 3.1 %, measured 12 days before A, and in the error" in flat
     bare = " ".join(forms.markdown(beside(*runs([1_000_000, 1_000_000]))).replace("\\", "").split())
-    assert "δ is 1 %." in bare and "sittings: no noise floor of this tier is known;" in bare
+    assert "δ is 1 %." in bare and "differ; no noise floor of this tier is known." in bare
 
 
 def test_equal_reasons_of_what_is_not_compared_share_a_note() -> None:

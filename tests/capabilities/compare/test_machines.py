@@ -349,3 +349,4 @@ def test_a_damaged_folder_is_named_and_the_history_shows_the_others(tmp_path: Pa
     done = CliRunner().invoke(main, ["history", str(tmp_path)])
     assert (done.exit_code, len(done.stderr.splitlines()), "bad/result.json" in done.stderr) == (0, 1, True)
     assert done.stdout.count("2026-01-02") == 1, done.stdout
+    assert CliRunner().invoke(main, ["history", str(tmp_path / "absent")]).exit_code == 2
