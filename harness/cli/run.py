@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -217,7 +216,7 @@ def run(verbose: bool, as_json: bool, wait_idle_s: float | None, named: tuple[st
     sections = _sections(options)
     request = RunRequest(**options, experiments=asked, machines=machines, sections=sections)
     with clean_process() as clean, ExitStack() as stack:
-        prepared = prepare(request, clean, stack, partial(click.echo, err=True))
+        prepared = prepare(request, clean, stack)
         request = prepared.request
         stack.enter_context(reserve(prepared.folder, request.tier, wait_idle_s))
         stack.enter_context(plugins_print_to_stderr())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -352,15 +352,12 @@ def measuring(config: Config) -> dict[str, Plugin]:
     return {name: each for name, each in chosen.items() if each.built_in and hasattr(each.load(), "measured")}
 
 
-def measure_suites(
-    suites: Suites, tier: schema.Tier, auditors: Mapping[str, Worker], on_stage: Callable[[str], object]
-) -> Suites:
-    """The suites with what these of them measured, each in its own auditor. on_stage: gets each in words. Raises
-    UsageError."""
+def measure_suites(suites: Suites, tier: schema.Tier, auditors: Mapping[str, Worker]) -> Suites:
+    """The suites with what these of them measured, each in its own auditor; stderr names each. Raises UsageError."""
     workloads, options, files = {each.name: each for each in suites.workloads}, dict(suites.options), {}
     for name, worker in auditors.items():
         given = dict(options[name])
-        on_stage(f"mixmark: reading {name}, which takes minutes if it is large")
+        print(f"mixmark: reading {name}, which takes minutes if it is large", file=sys.stderr)
         choice = messages.SuiteChoice(name=name, spec=suites.plugins[name].spec, tier=tier, options=given)
         try:
             found = worker.call(messages.AdapterCalls.measured, MEASURING_S)(suite=choice)

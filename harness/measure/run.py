@@ -36,15 +36,10 @@ Observed = Callable[[Result, Executor], AbstractContextManager[Observer]]
 """Opens the observer of a run that begins, such as a progress display."""
 
 
-def prepare(
-    request: RunRequest,
-    clean: Worker | None = None,
-    stack: ExitStack | None = None,
-    on_stage: Callable[[str], object] = lambda stage: None,
-) -> PreparedRun:
+def prepare(request: RunRequest, clean: Worker | None = None, stack: ExitStack | None = None) -> PreparedRun:
     """Checks all that can be checked without waiting for the machine: no device is looked for, since another run may
     be measured now. clean: see `Auditor`; it was started before, since plugins run here. stack: holds the auditors of
-    suites that have their own. on_stage: see `setup.measure_suites`.
+    suites that have their own.
 
     Raises UsageError or ResultError.
     """
@@ -65,7 +60,7 @@ def prepare(
         for name, plugin in read.items():
             own[name] = stack.enter_context(clean_process(plugin.load().imports))
     suites = setup.load_suites(config, request.tier, request.weights, [*specs])
-    suites = setup.measure_suites(suites, request.tier, own, on_stage)
+    suites = setup.measure_suites(suites, request.tier, own)
     workloads = tuple(suites.choose(request.suites, request.scenarios))
     closed_loop = [workload.name for workload in workloads] if request.rate is None else []
     names = [workload.name for workload in suites.workloads]

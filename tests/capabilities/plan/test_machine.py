@@ -126,11 +126,6 @@ def test_limits_that_exclude_each_other_are_named_and_no_others() -> None:
         best([host(), kind("hot", 1, 1, watts=9, idle_watts=9)], "most", watts=1, at_least={"hot": 1})
 
 
-def test_a_suite_that_nothing_runs_is_named() -> None:
-    with pytest.raises(UsageError, match="no device can run b"):
-        best([host(), kind("half", 1, 0)], "most", budget=1)
-
-
 def test_the_interval_holds_the_rates_and_what_mixed_runs_kept() -> None:
     device = Kind("one", tuple(Speed(suite, Estimate.within(2, 0.1)) for suite in "ab"), is_host=True)
     answer = best([device], "most", Retained(0.9, 0.8, 0.95, runs=3), at_most={"one": 1})
