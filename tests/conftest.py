@@ -23,8 +23,8 @@ pytest_plugins = ["tests.installed"]
 if TYPE_CHECKING:
     from tests.fakes.clock import JumpingClock
 
-os.environ["MIXMARK_LOCK"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.lock")
-os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"mixmark-tests-{os.getpid()}.state")
+OWN = tempfile.TemporaryDirectory(prefix="mixmark-tests-")
+os.environ["MIXMARK_LOCK"], os.environ["XDG_STATE_HOME"] = f"{OWN.name}/lock", OWN.name
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's `&`, also by all child processes
 
 
