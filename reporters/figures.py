@@ -73,7 +73,7 @@ def throughput(row: Solo) -> tuple[str, ...]:
     if row.units_per_s and (half := within(row.units_per_s)):
         parts.append(half + (f" of {row.runs} runs" if several else ""))
     elif several:
-        parts.append(f"interval of {row.runs} runs not known")
+        parts.append(f"of {row.runs} runs, interval not known")
     if row.batches:
         parts.append(f"batches of {', '.join(map(str, row.batches))}")
     return tuple(parts)

@@ -140,7 +140,7 @@ def test_runs_of_a_measurement_are_one_row_with_their_geometric_mean_and_interva
 
 def test_runs_that_differ_by_a_factor_have_no_interval() -> None:
     [row] = judge(runs_of(2_500_000, 10_000_000, 10_000_000)).solos
-    assert figures.throughput(row) == ("159 img/s", "interval of 3 runs not known")
+    assert figures.throughput(row) == ("159 img/s", "of 3 runs, interval not known")
 
 
 def test_a_run_that_failed_leaves_the_others() -> None:

@@ -121,21 +121,20 @@ def history(folder: Path | None) -> None:
 def _in_history(found: Assessment, before: Sequence[Assessment]) -> tuple[str, ...]:
     """The row of a result. before: the older ones."""
     from mixmark.harness.capabilities.compare.machines import compare_machines
-    from mixmark.harness.contracts.numbers import percent, significant
+    from mixmark.harness.contracts.numbers import significant
+    from mixmark.reporters import figures
 
     score, result, change = found.score, found.result, ""
-    figure = score and (score.mixes_per_kwh or score.mixes_per_hour)
+    figure = (score.mixes_per_kwh or score.mixes_per_hour) if score else None
     alike = [each for each in before if _same(each) == _same(found) and each.score]
     if figure and alike:
         compared = compare_machines([("before", [alike[-1]]), ("now", [found])])
         ratio = (compared.mixes_per_kwh if score and score.mixes_per_kwh else compared.mixes_per_hour)[1]
         if ratio and ratio.low and ratio.high and not ratio.low <= 1 <= ratio.high:
             change = f"{significant(ratio.estimate)} ×"
-    half = figure.half_width if figure else None
-    shown = "–" if not figure else significant(figure.estimate) + (f" ± {percent(half)}" if half is not None else "")
-    unit = "mix/kWh" if score and score.mixes_per_kwh else "mix/h" if figure else ""
+    shown = figures.estimate(figure, "mix/kWh" if score and score.mixes_per_kwh else "mix/h")
     about = (result.created_utc[:16].replace("T", " "), plain(result.machine.cpu_model or "–"))
-    return *about, plain(result.mix.name) if result.mix else "–", f"{shown} {unit}".strip(), found.verdict.word, change
+    return *about, plain(result.mix.name) if result.mix else "–", shown, found.verdict.word, change
 
 
 def _same(found: Assessment) -> tuple[object, object]:
