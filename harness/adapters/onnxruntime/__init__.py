@@ -133,15 +133,17 @@ class OnnxSession:
         for name, graph in self._graphs.items():
             self._load(name, graph, weights, folder)
 
-    def _target(self, graph: str) -> tuple[Any, Sequence[Any] | None]:
+    def _target(self, graph: str, angles: str) -> tuple[Any, Sequence[Any] | None]:
         """The options and the providers of a graph's session. The providers are None if the options name a plug-in's
-        device."""
+        device. angles: the names of the nodes that compute sines, one a line."""
         options, folder = session_options(self._threads), None
         if self._engines is not None:
             self.facts["engines"] = "in the model cache"
             folder = self._engines / graph
             folder.mkdir(exist_ok=True)
         given = devices.provider_options(self._place, self._provider, self._float == np.float16, folder)
+        if self._place.name == devices.WEBGPU and angles:  # WGSL lets sines err by 2**-11, and more beyond one turn
+            given = {"forceCpuNodeNames": angles, **given}
         if self._place.plugin is not None:
             options.add_provider_for_devices([self._place.plugin], given)
             return options, None
@@ -150,7 +152,9 @@ class OnnxSession:
     def _load(self, name: str, graph: Graph, weights: Weights, folder: Path | None) -> None:
         import onnx
 
-        options, providers = self._target(name)
+        model = onnx.load_from_string(graph.onnx())
+        angles = "\n".join(node.name for node in model.graph.node if node.op_type in ("Sin", "Cos") and node.name)
+        options, providers = self._target(name, angles)
         names: list[str] = []
         if folder is not None:
             try:
@@ -163,7 +167,6 @@ class OnnxSession:
             exactness = session.get_modelmeta().custom_metadata_map["weights"]
             self.facts[f"weights of {name}"] = f"{exactness}, in a converted model"
         else:
-            model = onnx.load_from_string(graph.onnx())
             if self._place.name == devices.WEBGPU:
                 convert.sliced(model, MOST_PARTS)
             if self._float == np.float16:
