@@ -16,21 +16,21 @@ from tests.test_imports import ROOMS, files
 
 BUDGETS = {
     "contracts": 1240,
-    "resources": 345,
-    "plugins": 555,
+    "resources": 355,
+    "plugins": 550,
     "plan": 930,
-    "judge": 4340,
+    "judge": 4360,
     "adapters": 2010,
     "meters": 255,
-    "record": 495,
-    "worker": 2295,
-    "machine": 1545,
+    "record": 475,
+    "worker": 2305,
+    "machine": 1535,
     "measure": 2580,
-    "cli": 1040,
+    "cli": 1045,
     "reporters": 1680,
     "suites": 2605,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,830 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,862 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
