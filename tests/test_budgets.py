@@ -25,12 +25,12 @@ BUDGETS = {
     "record": 475,
     "worker": 2305,
     "machine": 1535,
-    "measure": 2580,
+    "measure": 2585,
     "cli": 1045,
     "reporters": 1680,
     "suites": 2605,
 }
-"""The rooms of the harness, and what else a score needs. Together 21,862 lines."""
+"""The rooms of the harness, and what else a score needs. Together 21,867 lines."""
 QUIET = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 

@@ -122,7 +122,12 @@ class RunState(Outlook):
         except MixmarkError as error:
             able = {rate.suite for rate in self.rates}
             lacking = [record for record in self.result.records if record.route.suite in self.mix.units.keys() - able]
-            failures = {each.route.suite: each.error.message for each in reversed(lacking) if each.error}
+            late = "each feed took longer than the mix allows"
+            failures = {
+                each.route.suite: each.error.message if each.error else late
+                for each in reversed(lacking)
+                if each.error or (each.audited and each.key not in self.invalid)
+            }
             hint = "; ".join(f"{suite}: {message}" for suite, message in failures.items())
             return absent(self.mix.name, MixmarkError(str(error), hint or error.hint))
 

@@ -102,6 +102,11 @@ def test_a_mix_without_a_suite_carries_the_reason_why_that_failed() -> None:
     wrong = changed(before, "llm", "cpu:0", audit=PASSED.model_copy(update={"values": (0.2,)}))
     found = RunState(wrong, BRIEF, {}).placement
     assert isinstance(found, schema.Absent) and "the solo records say why" in found.reason
+    strict = MIX.model_copy(update={"limits": {"llm": schema.ServiceLimits(total_ns=1)}})
+    found = RunState(before.model_copy(update={"mix": strict}), BRIEF, {}).placement
+    assert isinstance(found, schema.Absent) and found.reason.endswith(
+        "llm; llm: each feed took longer than the mix allows"
+    )
 
 
 def units_per_s(of: schema.Result) -> dict[tuple[str, str], float]:
